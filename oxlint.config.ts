@@ -19,7 +19,10 @@ const FOLDERS = [...Object.keys(LAYERS), 'bench', 'tests'];
 function refuse(folder: string, others: readonly string[], files: readonly string[]) {
   const regex = `^(?:\\.\\./)+(?:${others.join('|')})/`;
   const message = `${folder}/ may import only itself${LAYERS[folder]?.map((name) => `, ${name}/`).join('') ?? ''}: see LAYERS in oxlint.config.ts`;
-  return { files: [...files], rules: { 'no-restricted-imports': ['error', { patterns: [{ regex, message }] }] as ['error', object] } };
+  return {
+    files: [...files],
+    rules: { 'no-restricted-imports': ['error', { patterns: [{ regex, message }] }] as ['error', object] },
+  };
 }
 
 const layerRules = Object.entries(LAYERS).flatMap(([folder, below]) => {

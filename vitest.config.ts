@@ -3,13 +3,20 @@ import { defineConfig } from 'vitest/config';
 import { deviceOf } from './cli/supervisor/device.ts';
 
 const filesWith = (pattern: RegExp, files: string): string[] =>
-  globSync(files, { cwd: import.meta.dirname, exclude: ['**/node_modules/**'] }).filter((file) => pattern.test(readFileSync(`${import.meta.dirname}/${file}`, 'utf8')));
+  globSync(files, { cwd: import.meta.dirname, exclude: ['**/node_modules/**'] }).filter((file) =>
+    pattern.test(readFileSync(`${import.meta.dirname}/${file}`, 'utf8')),
+  );
 
 /** The tests that talk to a gateway which the harness starts: each runs with it on Node and in workerd. */
-const overHttp = filesWith(/use(Shared)?(Token)?Gateways?(OnServer)?\(|new TestGateway|startTestGateway/, '{gateway,tests/clients,tests/support}/**/*.test.ts');
+const overHttp = filesWith(
+  /use(Shared)?(Token)?Gateways?(OnServer)?\(|new TestGateway|startTestGateway/,
+  '{gateway,tests/clients,tests/support}/**/*.test.ts',
+);
 
 /** The tests that start Temporal or Python, which `npm run test:fast` leaves out where these are not installed. */
-const needInstall = process.env['TRIALGATE_TEST_WITHOUT_INSTALL'] ? filesWith(/useTemporal\(|startTemporal\(|INSTALLS\.(temporal|python)/, '**/*.test.ts') : [];
+const needInstall = process.env['TRIALGATE_TEST_WITHOUT_INSTALL']
+  ? filesWith(/useTemporal\(|startTemporal\(|INSTALLS\.(temporal|python)/, '**/*.test.ts')
+  : [];
 
 /** What should come comes, however busy the machine is: these end what hangs. */
 const PATIENT = { testTimeout: 180_000, hookTimeout: 180_000, expect: { poll: { timeout: 120_000 } } };

@@ -20,8 +20,12 @@ const generalActivities = (deps: Deps) => ({
   ...temporalActivities(deps),
 });
 
-/** Every activity in TypeScript, by its task queue (`cli/worker.ts`). `sandbox` is polled only by hosts with a free place, `host` by one host alone. */
-export const createActivities = (deps: Deps) => ({ general: generalActivities(deps), sandbox: sandboxActivities(deps), host: hostActivities(deps) });
+/** Every activity in TypeScript, by its task queue (`cli/worker.ts`). `sandbox` is polled only by hosts with a free slot, `host` by one host alone. */
+export const createActivities = (deps: Deps) => ({
+  general: generalActivities(deps),
+  sandbox: sandboxActivities(deps),
+  host: hostActivities(deps),
+});
 
 /** One type for each task queue, so that a call of an activity on a queue that does not have it is a type error. */
 export type GeneralActivities = ReturnType<typeof generalActivities>;

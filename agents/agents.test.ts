@@ -21,12 +21,19 @@ const right = block('def add(a, b):\n    return a + b');
 
 /** The files in docs/agents.md, by their path in the folder `agents/`. */
 const document = await readFile(new URL('../docs/agents.md', import.meta.url), 'utf8');
-const EXAMPLES = Object.fromEntries([...document.matchAll(/^`agents\/([\w./-]+)`:\n\n```\w+\n([^]*?)```$/gm)].map(([, path = '', text = '']) => [path, text]));
+const EXAMPLES = Object.fromEntries(
+  [...document.matchAll(/^`agents\/([\w./-]+)`:\n\n```\w+\n([^]*?)```$/gm)].map(([, path = '', text = '']) => [
+    path,
+    text,
+  ]),
+);
 
-test('every agent file that the documents show is valid', async () => {
+test('every agent file that docs/agents.md shows is valid', async () => {
   await using folder = await temporaryHome();
   await writeFiles(folder.home, EXAMPLES);
-  const names = Object.keys(EXAMPLES).flatMap((path) => (path.endsWith('.yaml') ? [path.slice(0, -'.yaml'.length)] : []));
+  const names = Object.keys(EXAMPLES).flatMap((path) =>
+    path.endsWith('.yaml') ? [path.slice(0, -'.yaml'.length)] : [],
+  );
   expect(names).toEqual(['hello', 'looker', 'claude-code', 'codex']);
   for (const name of names) expect(await loadAgent(folder.home, name)).toMatchObject({ name });
 });
@@ -73,15 +80,21 @@ describe.each(await isolations())('$kind', (isolation) => {
     }
   }
 
-  test('the smallest agent that the documents show asks the model and leaves the reply in its work folder', async () => {
+  test('the smallest agent that docs/agents.md shows asks the model and leaves the reply in its work folder', async () => {
     await using folder = await temporaryHome();
     await writeFiles(folder.home, EXAMPLES);
     const { ending, reason, asked, solution } = await runIn(folder.home, 'hello', { text: 'print("done")' });
     expect([ending, reason, solution]).toEqual(['done', null, 'print("done")']);
-    expect(asked).toMatchObject([{ url: '/t/v1/chat/completions', headers: { authorization: 'Bearer the-key' }, messages: [{ role: 'user', content: task.instruction }] }]);
+    expect(asked).toMatchObject([
+      {
+        url: '/t/v1/chat/completions',
+        headers: { authorization: 'Bearer the-key' },
+        messages: [{ role: 'user', content: task.instruction }],
+      },
+    ]);
   });
 
-  test('oneshot asks once, with its key, and writes only the code block of the reply', async () => {
+  test('the agent oneshot asks the model once, with its trial’s key, and writes only the code block of the reply', async () => {
     const { ending, asked, solution } = await run('oneshot', { text: right });
     expect(ending).toBe('done');
     expect(solution).toBe('def add(a, b):\n    return a + b\n');
@@ -91,13 +104,13 @@ describe.each(await isolations())('$kind', (isolation) => {
   });
 
   test.each(['```python\ndef add(a, b):', 'def add(a, b): return a + b', '```json\n{}\n```'])(
-    'oneshot writes no solution for the reply %j',
+    'the agent oneshot writes no solution for the reply %j',
     async (text) => {
       expect(await run('oneshot', { text })).toMatchObject({ ending: 'done', solution: null });
     },
   );
 
-  test('repair asks again after a wrong answer and shows the model the failure', async () => {
+  test('the agent `repair` asks again when its code fails the visible test, and shows the model the failure', async () => {
     const wrong = block('def add(a, b):\n    return a - b');
     const { ending, asked, solution } = await run('repair', { text: wrong }, { text: 'I see.' }, { text: right });
     expect(ending).toBe('done');
@@ -109,18 +122,18 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(conversation?.[4]?.content).toContain('no complete ```python block');
   });
 
-  test('repair asks at most three times, and stops after success', async () => {
+  test('the agent repair asks the model at most three times, and stops when its code passes the visible test', async () => {
     expect((await run('repair', { text: block('def add(a, b): boom') })).asked).toHaveLength(3);
     expect((await run('repair', { text: right })).asked).toHaveLength(1);
   });
 
-  test('an agent asks again after a gateway’s short failure', async () => {
+  test('the agent oneshot sends a request again that the gateway answered with 503', async () => {
     const { ending, asked } = await run('oneshot', { status: 503, text: 'engine' }, { text: right });
     expect(ending).toBe('done');
     expect(asked.map(({ headers }) => headers['x-stainless-retry-count'])).toEqual(['0', '1']);
   });
 
-  test('a gateway’s lasting failure ends the agent with exit code 1 and a reason that names it', async () => {
+  test('when the gateway keeps failing, the agent oneshot ends with exit code 1 and the gateway’s message', async () => {
     expect(await run('oneshot', { status: 500, text: 'engine is gone' })).toMatchObject({
       ending: 'agent_error',
       process: { exitCode: 1 },
@@ -128,18 +141,18 @@ describe.each(await isolations())('$kind', (isolation) => {
     });
   });
 
-  test('an agent asks again while the engines are given new weights', async () => {
+  test('the agent oneshot sends a request again that the gateway answered with `engine_paused`, while engines load weights', async () => {
     const { ending, asked } = await run('oneshot', { status: 429, text: 'engine_paused' }, { text: block('pass') });
     expect([ending, asked.length]).toEqual(['done', 2]);
   });
 
-  test('a refused request is not sent again, and is an error of the agent', async () => {
+  test('the agent oneshot does not send a request again that the gateway refused, and ends as agent_error', async () => {
     const { ending, asked, reason } = await run('oneshot', { status: 401, text: 'wrong key' });
     expect([ending, asked.length]).toEqual(['agent_error', 1]);
     expect(reason).toContain('wrong key');
   });
 
-  test('an agent whose budget or context is used up ends well and keeps the files that it has written', async () => {
+  test('the agent repair ends well, and keeps its solution, when its trial’s budget or the model’s context is used up', async () => {
     const first = { text: block('def add(a, b): return 1') };
     const refusals = [
       { status: 429, text: 'budget_exhausted' },

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from conftest import Run, row
-from real_engine import vllm
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
+
+from conftest import Run, row
+from real_engine import vllm
 from trialgate_gpu.canary import canary_token_ids, measure_canary
 from trialgate_gpu.device import tune_process
 from trialgate_gpu.engine import Engine
@@ -56,13 +57,11 @@ Change = Callable[[Tensors], None]
 def rows(tokenizer) -> list[dict]:
     made = []
     for group, task in enumerate(TASKS):
-        prompt = tokenizer(
-            f"<|im_start|>user\n{task}<|im_end|>\n<|im_start|>assistant\n"
-        )["input_ids"]
-        for member, reply in enumerate(REPLIES):
+        prompt = tokenizer(f"<|im_start|>user\n{task}<|im_end|>\n<|im_start|>assistant\n")["input_ids"]
+        for trial_index, reply in enumerate(REPLIES):
             ids = tokenizer(f"{reply}# 1\n")["input_ids"]
-            reward = ((member + 1 + group) % 4) / 3
-            made.append(row(prompt, ids, reward, f"g{group}", f"t{group}-{member}"))
+            reward = ((trial_index + 1 + group) % 4) / 3
+            made.append(row(prompt, ids, reward, f"g{group}", f"t{group}-{trial_index}"))
     return made
 
 
@@ -100,9 +99,7 @@ def in_fp8(tensors: Tensors) -> None:
 def figures(seen: np.ndarray, expected: np.ndarray) -> str:
     off = np.abs(seen - expected)
     shares = [f"{100 * np.mean(off > bound):6.1f}" for bound in (0.25, 0.5, 1.0)]
-    halves = [
-        f"{off[where].mean():8.4f}" for where in (slice(0, 511), slice(511, None))
-    ]
+    halves = [f"{off[where].mean():8.4f}" for where in (slice(0, 511), slice(511, None))]
     largest = f"{np.quantile(off, 0.99):8.3f} {off.max():8.3f}"
     return f"{off.mean():8.4f} {' '.join(halves)} {largest} {''.join(shares)} {off[:31].max():8.3f}"
 
@@ -110,7 +107,7 @@ def figures(seen: np.ndarray, expected: np.ndarray) -> str:
 async def ask(
     url: str,
     folder: Path,
-    label: str,
+    weight_version: str,
     ids: list[int],
     method: str = "trialgate_reload_weights",
 ) -> np.ndarray:
@@ -118,9 +115,9 @@ async def ask(
         await engine.pause()
         await engine.reload(str(folder), method)
         await engine.reset_prefix_cache()
-        await engine.set_label(label)
+        await engine.set_weight_version(weight_version)
         await engine.resume()
-        return np.array(await engine.prompt_logprobs(ids, label))
+        return np.array(await engine.prompt_logprobs(ids, weight_version))
 
 
 class Table:
@@ -172,10 +169,7 @@ def measure(arguments: argparse.Namespace, home: Path, table: Table) -> None:
     policy = Policy(MODEL, CPU)
     ids = canary_token_ids(MODEL, policy.model.config)
     start = policy.master.clone()
-    update = (
-        torch.from_numpy(read_flat(trained / "trainer/master.safetensors", "master"))
-        - start
-    )
+    update = torch.from_numpy(read_flat(trained / "trainer/master.safetensors", "master")) - start
     folders: dict[int, Path] = {}
     expected: dict[int, np.ndarray] = {}
     for version in (0, last - 1, last):
@@ -187,24 +181,18 @@ def measure(arguments: argparse.Namespace, home: Path, table: Table) -> None:
             made.pop(name, None)
         folders[version] = home / f"v{version}"
         write(trained, folders[version], made)
-    tensors = {
-        version: load_file(folder / "model.safetensors")
-        for version, folder in folders.items()
-    }
+    tensors = {version: load_file(folder / "model.safetensors") for version, folder in folders.items()}
     newest, before, first = tensors[last], tensors[last - 1], tensors[0]
     total = sum(v.numel() for v in newest.values())
-    changed = [
-        sum(int((old[k] != v).sum()) for k, v in newest.items()) / total
-        for old in (before, first)
-    ]
+    changed = [sum(int((old[k] != v).sum()) for k, v in newest.items()) / total for old in (before, first)]
     table.add(
-        f"$ python bench/canary.py --engine {arguments.engine} --steps {last} --lr {arguments.lr:g}    {time.strftime('%Y-%m-%d')}"
+        f"$ python bench/canary.py --engine {arguments.engine} --steps {last} --lr {arguments.lr:g}    "
+        f"{time.strftime('%Y-%m-%d')}"
     )
+    table.add(f"{ENGINES[arguments.engine]}, {MODEL.name}, canary of {len(ids)} tokens: half a text, half drawn ids")
     table.add(
-        f"{ENGINES[arguments.engine]}, {MODEL.name}, canary of {len(ids)} tokens: half a text, half drawn ids"
-    )
-    table.add(
-        f"bfloat16 weights that differ between version {last} and {last - 1}: {changed[0]:.2%}; and version 0: {changed[1]:.2%}"
+        f"bfloat16 weights that differ between version {last} and {last - 1}: {changed[0]:.2%}; "
+        f"and version 0: {changed[1]:.2%}"
     )
     table.add(
         "|difference| from the trainer, nats. Columns: mean, mean of the text, of the drawn ids; 99 %, largest; "

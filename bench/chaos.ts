@@ -32,7 +32,16 @@ import { TrialgateError } from '../core/errors.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 
-const { runs: count, seed, faults: perRun, iterations, settings, beside, logs, only } = optionsOf(import.meta.url, {
+const {
+  runs: count,
+  seed,
+  faults: perRun,
+  iterations,
+  settings,
+  beside,
+  logs,
+  only,
+} = optionsOf(import.meta.url, {
   runs: 50,
   seed: 1,
   faults: 3,
@@ -51,8 +60,17 @@ if (refusal !== null) console.log(`no disk can be full here: ${refusal}`);
 const faults = faultsOf({ disks: refusal === null }).filter((fault) => new RegExp(only).test(nameOf(fault)));
 const dealt = dealTogether(faults, new Random(seed));
 const names = Object.keys(SETTINGS).filter((name) => new RegExp(settings).test(name));
-if (names.length === 0) process.exit(report(new TrialgateError('bad_input', `--settings ${settings} matches none of ${Object.keys(SETTINGS).join(', ')}`)));
-const plans = Array.from({ length: count }, (_, i) => ({ run: `chaos-${i + 1}`, settings: names[i % names.length] ?? '', faults: Array.from({ length: perRun }, () => dealt.next().value) }));
+if (names.length === 0)
+  process.exit(
+    report(
+      new TrialgateError('bad_input', `--settings ${settings} matches none of ${Object.keys(SETTINGS).join(', ')}`),
+    ),
+  );
+const plans = Array.from({ length: count }, (_, i) => ({
+  run: `chaos-${i + 1}`,
+  settings: names[i % names.length] ?? '',
+  faults: Array.from({ length: perRun }, () => dealt.next().value),
+}));
 const outcomes: Outcome[] = [];
 const left: string[] = [];
 
@@ -67,9 +85,15 @@ const lane = async (): Promise<void> => {
       const { run } = plan;
       const log = (line: string) => console.log(`${elapsed()} ${run}: ${line}`);
       deployment ??= await ChaosDeployment.create(signal);
-      const outcome = await oneRun(deployment, { ...plan, iterations, random: new Random(seedOf(seed, run)), log }, signal);
+      const outcome = await oneRun(
+        deployment,
+        { ...plan, iterations, random: new Random(seedOf(seed, run)), log },
+        signal,
+      );
       outcomes.push(outcome);
-      log(`${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`);
+      log(
+        `${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`,
+      );
       if (isSound(outcome)) continue;
       if (logs !== null) await deployment.copyLogs(join(logs, run));
       // After a failed run the next one gets a fresh deployment, so that it is not affected.
@@ -96,7 +120,10 @@ if (!signal.aborted && count >= KEPT && only === '' && settings === '') {
   const folder = join(REPOSITORY, 'bench/results');
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'chaos.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n`);
-  writeFileSync(join(folder, 'chaos.json'), `${JSON.stringify({ ...provenance(), seed, faults_a_run: perRun, iterations, beside, outcomes }, null, 1)}\n`);
+  writeFileSync(
+    join(folder, 'chaos.json'),
+    `${JSON.stringify({ ...provenance(), seed, faults_a_run: perRun, iterations, beside, outcomes }, null, 1)}\n`,
+  );
 }
 const holds = outcomes.length === count && outcomes.every(isSound) && left.length === 0;
 process.exit(signal.aborted ? 130 : holds ? 0 : 1);

@@ -24,7 +24,12 @@ import { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 
-const { engine: choice, conversations: count, steps, concurrency } = optionsOf(import.meta.url, { engine: 'toy', conversations: 2_000, steps: 6, concurrency: 32 });
+const {
+  engine: choice,
+  conversations: count,
+  steps,
+  concurrency,
+} = optionsOf(import.meta.url, { engine: 'toy', conversations: 2_000, steps: 6, concurrency: 32 });
 if (!['toy', 'vllm'].includes(choice)) throw new Error(`--engine: expected toy or vllm, found ${choice}`);
 const [ADMIN, SECRET] = ['bench', 'a secret of sixteen characters'];
 const sampleCount = z.object({ samples: z.array(z.unknown()) });
@@ -65,12 +70,23 @@ async function overToy(): Promise<void> {
   const db = openDatabase(postgres.url);
   try {
     for (const parses of [true, false]) {
-      const engine = Object.assign(await new TokenEngine().start(), { parses, label: 'run@1', spans: HALVES });
+      const engine = Object.assign(await new TokenEngine().start(), { parses, weightVersion: 'run@1', spans: HALVES });
       await registerReplicas(db, [engine.url]);
-      await db.update(replicas).set({ runId: 'run', label: 'run@1', inRotation: true });
-      const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET });
+      await db.update(replicas).set({ runId: 'run', weightVersion: 'run@1', inRotation: true });
+      const gateway = await startGateway({
+        host: '127.0.0.1',
+        port: 0,
+        engines: [engine.url],
+        databaseUrl: postgres.url,
+        adminKey: ADMIN,
+        secret: SECRET,
+      });
       const half = Math.ceil(count / 2);
-      await converseAll({ ...onToy({ url: gateway.url, adminKey: ADMIN }, engine), opening: { run_id: 'run' } }, parses ? 0 : half, parses ? half : count);
+      await converseAll(
+        { ...onToy({ url: gateway.url, adminKey: ADMIN }, engine), opening: { run_id: 'run' } },
+        parses ? 0 : half,
+        parses ? half : count,
+      );
       await gateway.close();
       await engine.stop();
     }
@@ -98,9 +114,19 @@ await (choice === 'vllm' ? overVllm() : overToy());
 const seconds = (performance.now() - start) / 1000;
 const text = table(
   ['engine', 'conversations', 'calls', 'calling tools', 'samples', 'mismatches', 'seconds', 'calls/s'],
-  [[choice, ...[total.conversations, total.calls, total.callingTools, total.samples, total.mismatches].map(String), seconds.toFixed(0), (total.calls / seconds).toFixed(0)]],
+  [
+    [
+      choice,
+      ...[total.conversations, total.calls, total.callingTools, total.samples, total.mismatches].map(String),
+      seconds.toFixed(0),
+      (total.calls / seconds).toFixed(0),
+    ],
+  ],
 );
 console.log([text, ...faults].join('\n'));
 mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
-writeFileSync(join(REPOSITORY, `bench/results/exact-tokens-${choice}.txt`), `${JSON.stringify(provenance(), null, 2)}\n\n${[text, ...faults].join('\n')}\n`);
+writeFileSync(
+  join(REPOSITORY, `bench/results/exact-tokens-${choice}.txt`),
+  `${JSON.stringify(provenance(), null, 2)}\n\n${[text, ...faults].join('\n')}\n`,
+);
 process.exitCode = total.mismatches > 0 ? 1 : 0;

@@ -23,7 +23,12 @@ import { optionsOf } from './options.ts';
 import { fuzzDocument } from './fuzz/schemathesis.ts';
 import { residentMiB } from './gateway/parts/usage.ts';
 
-const options = optionsOf(import.meta.url, { rounds: 700, seed: Date.now() % 1_000_000, examples: 50, runtime: 'node' });
+const options = optionsOf(import.meta.url, {
+  rounds: 700,
+  seed: Date.now() % 1_000_000,
+  examples: 50,
+  runtime: 'node',
+});
 const { seed, runtime } = options;
 const signal = shutdownSignal();
 console.log(`seed ${seed}`);
@@ -45,7 +50,12 @@ const runtimes: Record<string, () => Promise<FuzzOptions['start']>> = {
 const open = runtimes[runtime];
 if (!open) process.exit(report(new TrialgateError('bad_input', `--runtime is node or workerd, not ${runtime}`)));
 const start = await open();
-const { rounds, faults, statuses, growth, traffic } = await fuzzGateway({ seed, rounds: options.rounds, start, signal });
+const { rounds, faults, statuses, growth, traffic } = await fuzzGateway({
+  seed,
+  rounds: options.rounds,
+  start,
+  signal,
+});
 const document = await fuzzDocument({ seed, examples: options.examples, start, signal });
 const text = [
   ...Object.entries(provenance()).map(([name, value]) => `${name}: ${value}`),
@@ -53,14 +63,27 @@ const text = [
   '',
   table(
     ['calls', 'answered 200', '400', 'else', 'faults', 'bodies, MiB', 'memory grew, MiB'],
-    [[rounds, statuses[200] ?? 0, statuses[400] ?? 0, rounds - (statuses[200] ?? 0) - (statuses[400] ?? 0), faults.length, Math.round(traffic / 2 ** 20), Math.round(growth / 2 ** 20)].map(String)],
+    [
+      [
+        rounds,
+        statuses[200] ?? 0,
+        statuses[400] ?? 0,
+        rounds - (statuses[200] ?? 0) - (statuses[400] ?? 0),
+        faults.length,
+        Math.round(traffic / 2 ** 20),
+        Math.round(growth / 2 ** 20),
+      ].map(String),
+    ],
   ),
   ...faults.slice(0, 20),
   '',
   document.text.slice(document.text.indexOf('Schemathesis v')),
-].join('\n').replaceAll(`${REPOSITORY}/`, '');
+]
+  .join('\n')
+  .replaceAll(`${REPOSITORY}/`, '');
 console.log(text);
 const folder = join(REPOSITORY, 'bench/results');
 mkdirSync(folder, { recursive: true });
 writeFileSync(join(folder, runtime === 'node' ? 'fuzz.txt' : `fuzz-${runtime}.txt`), `${text}\n`);
-process.exitCode = faults.length > 0 || document.faults > 0 || growth > Math.max(NOISE[runtime] ?? 0, traffic / 2) ? 1 : 0;
+process.exitCode =
+  faults.length > 0 || document.faults > 0 || growth > Math.max(NOISE[runtime] ?? 0, traffic / 2) ? 1 : 0;

@@ -22,17 +22,48 @@ function row(what: string, some: readonly HangUp[]): string[] {
   const ms = some.flatMap((each) => (each.ms === null ? [] : [each.ms])).toSorted((a, b) => a - b);
   const at = (share: number) => ms[Math.ceil(share * ms.length) - 1]?.toFixed(1) ?? '–';
   const ended = (status: HangUp['status']) => `${some.filter((each) => each.status === status).length}`;
-  return [what, `${some.length}`, `${ms.length}`, at(0.5), at(0.99), at(1), ended('cancelled'), ended('completed'), ended('failed'), ended('absent')];
+  return [
+    what,
+    `${some.length}`,
+    `${ms.length}`,
+    at(0.5),
+    at(0.99),
+    at(1),
+    ended('cancelled'),
+    ended('completed'),
+    ended('failed'),
+    ended('absent'),
+  ];
 }
 
 const places = [...new Set(hangUps.map(({ at }) => at))].toSorted();
 const text = table(
-  ['while the engine was at', 'hang-ups', 'requests cut', 'median ms', 'p99 ms', 'max ms', 'cancelled', 'completed', 'failed', 'absent'],
-  [...places.map((place) => row(place ?? 'nothing', hangUps.filter(({ at }) => at === place))), row('all', hangUps)],
+  [
+    'while the engine was at',
+    'hang-ups',
+    'requests cut',
+    'median ms',
+    'p99 ms',
+    'max ms',
+    'cancelled',
+    'completed',
+    'failed',
+    'absent',
+  ],
+  [
+    ...places.map((place) =>
+      row(
+        place ?? 'nothing',
+        hangUps.filter(({ at }) => at === place),
+      ),
+    ),
+    row('all', hangUps),
+  ],
 );
 console.log(text);
 mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
 writeFileSync(join(REPOSITORY, 'bench/results/hang-up.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n`);
 // While the engine works, only the agent's hang-up can end a call.
-const isWrong = ({ at, ms, status }: HangUp) => status === 'failed' || (ms ?? 0) > LIMIT_MS || (at !== null && ms !== null && status !== 'cancelled');
+const isWrong = ({ at, ms, status }: HangUp) =>
+  status === 'failed' || (ms ?? 0) > LIMIT_MS || (at !== null && ms !== null && status !== 'cancelled');
 process.exitCode = hangUps.some(isWrong) ? 1 : 0;

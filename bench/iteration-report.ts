@@ -18,12 +18,35 @@ export type IterationRow = {
 export function iterationReport(rows: IterationRow[], trl: { seconds: number }[]): string {
   const f = (value: number) => value.toFixed(1);
   const text = table(
-    ['iteration', 'tokens', 'Trialgate s', 'rollout', 'batch', 'train', 'publish', 'engine direct s', 'step alone s', 'ratio'],
-    rows.map((row) => [String(row.iteration), String(row.tokens), f(row.trialgate), ...['rollout', 'batch', 'train', 'publish'].map((phase) => f(row.seconds[phase] ?? 0)), f(row.direct), f(row.train), row.ratio.toFixed(2)]),
+    [
+      'iteration',
+      'tokens',
+      'Trialgate s',
+      'rollout',
+      'batch',
+      'train',
+      'publish',
+      'engine direct s',
+      'step alone s',
+      'ratio',
+    ],
+    rows.map((row) => [
+      String(row.iteration),
+      String(row.tokens),
+      f(row.trialgate),
+      ...['rollout', 'batch', 'train', 'publish'].map((phase) => f(row.seconds[phase] ?? 0)),
+      f(row.direct),
+      f(row.train),
+      row.ratio.toFixed(2),
+    ]),
   );
   const summary = [
     `median: Trialgate ${f(median(rows.map((row) => row.trialgate)))} s an iteration, ${median(rows.map((row) => row.ratio)).toFixed(2)} × (engine direct + step alone)`,
-    ...(trl.length ? [`TRL GRPOTrainer, same model and shape: ${f(median(trl.map((step) => step.seconds)))} s a step (median of ${trl.length})`] : []),
+    ...(trl.length
+      ? [
+          `TRL GRPOTrainer, same model and shape: ${f(median(trl.map((step) => step.seconds)))} s a step (median of ${trl.length})`,
+        ]
+      : []),
   ];
   return `${text}\n\n${summary.join('\n')}`;
 }

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { and, asc, eq } from 'drizzle-orm';
 import { Agent } from 'undici';
 import { z } from 'zod';
-import { versionLabel } from '../core/policy-label.ts';
+import { weightVersionOf } from '../core/weight-version.ts';
 import { readRunFile } from '../cli/run/read-run-file.ts';
 import { startRun } from '../cli/run/start-run.ts';
 import { watchRun } from '../cli/run/watch-run.ts';
@@ -19,7 +19,7 @@ import { REPOSITORY } from '../core/repository.ts';
 import type { Database } from '../store/database.ts';
 import type { JsonObject } from '../core/json.ts';
 import { readCalls } from '../store/queries/read-calls.ts';
-import {  groups, iterations, trials } from '../store/schema.ts';
+import { groups, iterations, trials } from '../store/schema.ts';
 import { provenance, withStack } from './deployment.ts';
 import { iterationReport, type IterationRow } from './iteration-report.ts';
 import { optionsOf } from './options.ts';
@@ -29,17 +29,31 @@ const RUN = 'bench-iteration';
 const results = join(REPOSITORY, 'bench/results');
 
 /** Sends the recorded requests again, all at once, each with the length of its recorded reply. Returns the wall seconds. */
-async function sendDirect(engine: string, recorded: { request: JsonObject; tokens: number }[], salt: string): Promise<number> {
+async function sendDirect(
+  engine: string,
+  recorded: { request: JsonObject; tokens: number }[],
+  salt: string,
+): Promise<number> {
   const socketPath = engine.replace(/^unix:/, '');
   const dispatcher = new Agent({ connect: { socketPath }, connections: 128, headersTimeout: 0, bodyTimeout: 0 });
   const start = performance.now();
   await Promise.all(
     recorded.map(async ({ request, tokens }) => {
-      const body = { ...request, model: 'policy', temperature: 1, max_tokens: tokens, min_tokens: tokens, ignore_eos: true };
+      const body = {
+        ...request,
+        model: 'policy',
+        temperature: 1,
+        max_tokens: tokens,
+        min_tokens: tokens,
+        ignore_eos: true,
+      };
       Object.assign(body, { logprobs: true, top_logprobs: 0, return_token_ids: true, cache_salt: salt });
       const reply = await dispatcher.request({
-        origin: 'http://engine', path: '/v1/chat/completions', method: 'POST',
-        headers: { 'content-type': 'application/json' }, body: JSON.stringify(body),
+        origin: 'http://engine',
+        path: '/v1/chat/completions',
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
       });
       if (reply.statusCode !== 200) throw new Error(`engine answered ${reply.statusCode}: ${await reply.body.text()}`);
       await reply.body.dump();
@@ -51,9 +65,15 @@ async function sendDirect(engine: string, recorded: { request: JsonObject; token
 
 async function requestsOf(db: Database, iteration: number) {
   const ofIteration = and(eq(groups.runId, RUN), eq(groups.iteration, iteration));
-  const members = await db.select({ trialId: trials.id, attempt: trials.attempt }).from(trials).innerJoin(groups, eq(groups.id, trials.groupId)).where(ofIteration);
-  const made = (await Promise.all(members.map((member) => readCalls(db, member)))).flat();
-  const completed = made.filter(({ status }) => status === 'completed').toSorted((a, b) => a.startedAt.getTime() - b.startedAt.getTime());
+  const tried = await db
+    .select({ trialId: trials.id, attempt: trials.attempt })
+    .from(trials)
+    .innerJoin(groups, eq(groups.id, trials.groupId))
+    .where(ofIteration);
+  const made = (await Promise.all(tried.map((trial) => readCalls(db, trial)))).flat();
+  const completed = made
+    .filter(({ status }) => status === 'completed')
+    .toSorted((a, b) => a.startedAt.getTime() - b.startedAt.getTime());
   return completed.map(({ request, completionTokenIds: ids }) => ({ request, tokens: ids?.length ?? 0 }));
 }
 
@@ -64,7 +84,10 @@ async function wallSeconds(db: Database, iteration: number): Promise<number> {
   return ((end?.getTime() ?? Number.NaN) - (takes[iteration]?.openedAt.getTime() ?? Number.NaN)) / 1000;
 }
 
-const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: options.iterations, evaluation: { tasks: [], samples: 1, before: false, every: null, after: false } });
+const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), {
+  iterations: options.iterations,
+  evaluation: { tasks: [], samples: 1, before: false, every: null, after: false },
+});
 const rows = await withStack(async (connected, stack, signal) => {
   await startRun(connected.client, RUN, config);
   await watchRun(connected, RUN, signal);
@@ -72,10 +95,22 @@ const rows = await withStack(async (connected, stack, signal) => {
   const measured: IterationRow[] = [];
   for (const { iteration, seconds, metrics } of record.iterations) {
     const recorded = await requestsOf(connected.db, iteration);
-    const direct = await sendDirect(stack.plan.engines[0] ?? '', recorded, encodeURIComponent(`${versionLabel(RUN, 1000 + iteration)}`));
+    const direct = await sendDirect(
+      stack.plan.engines[0] ?? '',
+      recorded,
+      encodeURIComponent(`${weightVersionOf(RUN, 1000 + iteration)}`),
+    );
     const trialgate = await wallSeconds(connected.db, iteration);
     const train = metrics['seconds/total'] ?? Number.NaN;
-    measured.push({ iteration, trialgate, direct, train, ratio: trialgate / (direct + train), tokens: recorded.reduce((sum, each) => sum + each.tokens, 0), seconds });
+    measured.push({
+      iteration,
+      trialgate,
+      direct,
+      train,
+      ratio: trialgate / (direct + train),
+      tokens: recorded.reduce((sum, each) => sum + each.tokens, 0),
+      seconds,
+    });
   }
   return measured;
 });
@@ -85,9 +120,17 @@ let trl: z.output<typeof trlSteps> = [];
 if (options.trl > 0) {
   const out = join(results, 'iteration-trl.jsonl');
   const python = join(REPOSITORY, '.trialgate/bench-venv/bin/python');
-  const { status } = spawnSync(python, ['bench/trl_baseline.py', '--steps', String(options.trl), '--out', out], { cwd: REPOSITORY, stdio: 'inherit' });
+  const { status } = spawnSync(python, ['bench/trl_baseline.py', '--steps', String(options.trl), '--out', out], {
+    cwd: REPOSITORY,
+    stdio: 'inherit',
+  });
   if (status !== 0) throw new Error('the TRL baseline failed; see above');
-  trl = trlSteps.parse(readFileSync(out, 'utf8').trim().split('\n').map((line) => JSON.parse(line)));
+  trl = trlSteps.parse(
+    readFileSync(out, 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line)),
+  );
 }
 
 const text = iterationReport(rows, trl);

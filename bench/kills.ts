@@ -17,17 +17,34 @@ import { optionsOf } from './options.ts';
 const options = optionsOf(import.meta.url, { kills: 100, agents: 24 });
 
 const start = performance.now();
-const { kills, ended, replayed, completed, drifted, sampled, sent, tries, refused, cut, ...faults } = await killUnderLoad({
-  ...options,
-  signal: shutdownSignal(),
-  onKill: (kill) => kill % 10 === 0 && console.log(`${kill} kills`),
-});
+const { kills, ended, replayed, completed, drifted, sampled, sent, tries, refused, cut, ...faults } =
+  await killUnderLoad({
+    ...options,
+    signal: shutdownSignal(),
+    onKill: (kill) => kill % 10 === 0 && console.log(`${kill} kills`),
+  });
 const seconds = ((performance.now() - start) / 1000).toFixed(0);
 const found = Object.entries(faults);
 const text = [
   table(
-    ['kills', 'agents', 'requests', 'cut by a kill', 'sampled', 'sent whole', 'completed', 'seen end', 'replayed', 'seconds'],
-    [[...[kills, options.agents, tries - refused, cut, sampled, sent, completed, ended, replayed].map(String), seconds]],
+    [
+      'kills',
+      'agents',
+      'requests',
+      'cut by a kill',
+      'sampled',
+      'sent whole',
+      'completed',
+      'seen end',
+      'replayed',
+      'seconds',
+    ],
+    [
+      [
+        ...[kills, options.agents, tries - refused, cut, sampled, sent, completed, ended, replayed].map(String),
+        seconds,
+      ],
+    ],
   ),
   '',
   table(

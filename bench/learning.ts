@@ -19,21 +19,40 @@ import { REPOSITORY } from '../core/repository.ts';
 import { provenance, withStack } from './deployment.ts';
 import { optionsOf } from './options.ts';
 
-const { iterations, seeds, file, staleness, agent, lr } = optionsOf(import.meta.url, { iterations: 14, seeds: 3, file: 'quickstart.yaml', staleness: 0, agent: 'oneshot', lr: '' });
+const { iterations, seeds, file, staleness, agent, lr } = optionsOf(import.meta.url, {
+  iterations: 14,
+  seeds: 3,
+  file: 'quickstart.yaml',
+  staleness: 0,
+  agent: 'oneshot',
+  lr: '',
+});
 const results = join(REPOSITORY, 'bench/results');
 mkdirSync(results, { recursive: true });
 const rates = lr.split(',').filter(Boolean).map(Number);
-const name = ['learning', ...(agent === 'oneshot' ? [] : [agent]), ...(staleness > 0 ? ['staleness', staleness] : []), ...(rates.length > 0 ? ['lr'] : [])].join('-');
+const name = [
+  'learning',
+  ...(agent === 'oneshot' ? [] : [agent]),
+  ...(staleness > 0 ? ['staleness', staleness] : []),
+  ...(rates.length > 0 ? ['lr'] : []),
+].join('-');
 const jsonl = join(results, `${name}.jsonl`);
 writeFileSync(jsonl, `${JSON.stringify(provenance())}\n`);
 writeFileSync(join(results, `${name}.txt`), `${JSON.stringify(provenance(), null, 2)}\n`);
 
-const curves = (rates.length > 0 ? rates : [null]).flatMap((rate) => Array.from({ length: seeds }, (_, seed) => ({ rate, seed })));
+const curves = (rates.length > 0 ? rates : [null]).flatMap((rate) =>
+  Array.from({ length: seeds }, (_, seed) => ({ rate, seed })),
+);
 
 await withStack(async (connected, _stack, signal) => {
   for (const { rate, seed } of curves) {
     const run = `learning-${seed}${rate === null ? '' : `-lr-${rate}`}`;
-    const config = await readRunFile(join(REPOSITORY, file), { iterations, seed, agents: [agent], max_staleness: staleness });
+    const config = await readRunFile(join(REPOSITORY, file), {
+      iterations,
+      seed,
+      agents: [agent],
+      max_staleness: staleness,
+    });
     await startRun(connected.client, run, { ...config, optim: { ...config.optim, lr: rate ?? config.optim.lr } });
     await watchRun(connected, run, signal);
     const record = await readRunRecord(connected.db, run);
@@ -41,10 +60,16 @@ await withStack(async (connected, _stack, signal) => {
     let minutes = 0;
     for (const { iteration, reward, pass_rate, seconds, metrics } of record.iterations) {
       minutes += Object.values(seconds).reduce((sum, value) => sum + value, 0) / 60;
-      appendFileSync(jsonl, `${JSON.stringify({ ...curve, iteration, reward: reward?.mean, pass_rate, minutes, seconds, metrics })}\n`);
+      appendFileSync(
+        jsonl,
+        `${JSON.stringify({ ...curve, iteration, reward: reward?.mean, pass_rate, minutes, seconds, metrics })}\n`,
+      );
     }
     for (const { policy_version, reward, pass_rate } of record.evaluations) {
-      appendFileSync(jsonl, `${JSON.stringify({ ...curve, evaluation: policy_version, reward: reward?.mean, pass_rate, samples: reward?.count })}\n`);
+      appendFileSync(
+        jsonl,
+        `${JSON.stringify({ ...curve, evaluation: policy_version, reward: reward?.mean, pass_rate, samples: reward?.count })}\n`,
+      );
     }
     const text = `\n${rate === null ? '' : `learning rate ${rate}, `}seed ${seed}\n\n${runTable(record)}\n`;
     console.log(text);

@@ -5,7 +5,9 @@ import { TrialgateError } from '../core/errors.ts';
 import { provenance } from './deployment.ts';
 
 type Default = number | string | null;
-type OptionValues<T extends Record<string, Default>> = { [Key in keyof T]: T[Key] extends number ? number : T[Key] extends string ? string : string | null };
+type OptionValues<T extends Record<string, Default>> = {
+  [Key in keyof T]: T[Key] extends number ? number : T[Key] extends string ? string : string | null;
+};
 
 /**
  * Parses a benchmark's options. An option is a number if its default is one, otherwise text, or null if it is not given and has no
@@ -31,12 +33,15 @@ export function optionsOf<const T extends Record<string, Default>>(file: string,
 function read(name: string, given: unknown, value: Default): Default {
   if (typeof given !== 'string') return value;
   if (typeof value !== 'number') return given;
-  if (given.trim() === '' || !(Number(given) >= 0)) throw new TrialgateError('bad_input', `--${name}: expected a number from 0, found ${given}`);
+  if (given.trim() === '' || !(Number(given) >= 0))
+    throw new TrialgateError('bad_input', `--${name}: expected a number from 0, found ${given}`);
   return Number(given);
 }
 
 function helpOf(file: string, defaults: Record<string, Default>): string {
   const head = /^\/\*\*\n([\s\S]*?)\n \*\//.exec(readFileSync(new URL(file), 'utf8'))?.[1] ?? '';
-  const flags = Object.entries(defaults).map(([name, value]) => (value === null ? `[--${name} …]` : `--${name} ${value}`));
+  const flags = Object.entries(defaults).map(([name, value]) =>
+    value === null ? `[--${name} …]` : `--${name} ${value}`,
+  );
   return `${head.replace(/^ \* ?/gm, '')}\n\nDefaults: ${flags.join(' ')}`;
 }

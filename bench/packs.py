@@ -12,21 +12,18 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+
 from trialgate_gpu.pack import Chain, chain, make_packs
 
 
 def group(prompt: int, seed: int) -> list[Chain]:
     draw = np.random.default_rng(seed)
     start = np.concatenate([np.arange(128), draw.integers(0, 50_000, prompt - 128)])
-    mask = np.concatenate([np.zeros(prompt), np.tile(np.repeat([0, 1], 64), 5)]).astype(
-        bool
-    )
+    mask = np.concatenate([np.zeros(prompt), np.tile(np.repeat([0, 1], 64), 5)]).astype(bool)
     made = []
-    for member in range(8):
+    for trial_index in range(8):
         ids = np.concatenate([start, draw.integers(0, 50_000, 640)])
-        made.append(
-            chain(8 * seed + member, ids, mask, np.zeros(len(ids), np.float32), 1.0)
-        )
+        made.append(chain(8 * seed + trial_index, ids, mask, np.zeros(len(ids), np.float32), 1.0))
     return made
 
 
@@ -34,14 +31,8 @@ def measure(prompt: int, groups: int, budget: int) -> tuple[int, int, int]:
     """Returns (tokens computed, distinct tokens, packs)."""
     chains = [each for seed in range(groups) for each in group(prompt, seed)]
     packs = list(make_packs(chains, budget))
-    prefixes = {
-        id(p.prefix): len(p.prefix)
-        for p in packs
-        if getattr(p, "prefix", None) is not None
-    }
-    distinct = {
-        hash(c.inputs[: n + 1].tobytes()) for c in chains for n in range(len(c.inputs))
-    }
+    prefixes = {id(p.prefix): len(p.prefix) for p in packs if getattr(p, "prefix", None) is not None}
+    distinct = {hash(c.inputs[: n + 1].tobytes()) for c in chains for n in range(len(c.inputs))}
     return (
         sum(len(p.token_ids) for p in packs) + sum(prefixes.values()),
         len(distinct),
@@ -51,16 +42,15 @@ def measure(prompt: int, groups: int, budget: int) -> tuple[int, int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--out", type=Path, help="file for the table (default: only printed)"
-    )
+    parser.add_argument("--out", type=Path, help="file for the table (default: only printed)")
     arguments = parser.parse_args()
     lines = ["prompt  groups  budget  packs  computed  distinct  computed/distinct"]
     for prompt in (512, 2048, 8192):
         for groups, budget in ((1, 2048), (1, 16384), (4, 2048), (4, 16384)):
             computed, distinct, packs = measure(prompt, groups, budget)
             lines.append(
-                f"{prompt:6}  {groups:6}  {budget:6}  {packs:5}  {computed:8}  {distinct:8}  {computed / distinct:17.3f}"
+                f"{prompt:6}  {groups:6}  {budget:6}  {packs:5}  {computed:8}  {distinct:8}  "
+                f"{computed / distinct:17.3f}"
             )
     text = "\n".join(lines) + "\n"
     print(text, end="")

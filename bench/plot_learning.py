@@ -1,6 +1,6 @@
 """Draws bench/results/learning.png: reward by sample and by minute, Trialgate's seeds beside TRL's GRPOTrainer.
 
-    .trialgate/bench-venv/bin/python bench/plot_learning.py
+.trialgate/bench-venv/bin/python bench/plot_learning.py
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def main() -> None:
     for seed, rows in sorted(seeds.items()):
         label = f"Trialgate ({len(seeds)} run{'s' if len(seeds) > 1 else ''})" if seed == 0 else None
         rewards = [row["reward"] for row in rows]
-        by_sample.plot([SAMPLES_A_STEP * (i + 1) for i in range(len(rows))], rewards, color=OURS, alpha=0.75, label=label)
+        by_sample.plot(
+            [SAMPLES_A_STEP * (i + 1) for i in range(len(rows))], rewards, color=OURS, alpha=0.75, label=label
+        )
         by_minute.plot([row["minutes"] for row in rows], rewards, color=OURS, alpha=0.75, label=label)
     if theirs:
         minutes, total = [], 0.0
@@ -43,7 +45,9 @@ def main() -> None:
             total += row["seconds"] / 60
             minutes.append(total)
         rewards = [row["reward_mean"] for row in theirs]
-        by_sample.plot([SAMPLES_A_STEP * row["step"] for row in theirs], rewards, color=THEIRS, marker="o", label="TRL GRPOTrainer")
+        by_sample.plot(
+            [SAMPLES_A_STEP * row["step"] for row in theirs], rewards, color=THEIRS, marker="o", label="TRL GRPOTrainer"
+        )
         by_minute.plot(minutes, rewards, color=THEIRS, marker="o", label="TRL GRPOTrainer")
     by_sample.set(xlabel="samples", ylabel="mean reward of the batch", ylim=(0, 1))
     by_minute.set(xlabel="minutes (sampling and training, 2 cores)")

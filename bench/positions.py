@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
+
 from trialgate_gpu.head import token_logprobs
 from trialgate_gpu.pack import chain, make_packs
 from trialgate_gpu.policy import Policy
@@ -27,18 +28,12 @@ def main() -> None:
         default=ROOT / ".trialgate" / "models" / "SmolLM2-135M-Instruct",
     )
     parser.add_argument("--tokens", type=int, default=4096)
-    parser.add_argument(
-        "--out", type=Path, help="file for the table (default: only printed)"
-    )
+    parser.add_argument("--out", type=Path, help="file for the table (default: only printed)")
     arguments = parser.parse_args()
     policy = Policy(arguments.model, torch.device("cpu"))
-    ids = np.random.default_rng(0).integers(
-        0, policy.model.config.vocab_size, arguments.tokens
-    )
+    ids = np.random.default_rng(0).integers(0, policy.model.config.vocab_size, arguments.tokens)
     trained = np.arange(len(ids)) > 0
-    (pack,) = make_packs(
-        [chain(0, ids, trained, np.zeros(len(ids), np.float32), 1.0)], len(ids)
-    )
+    (pack,) = make_packs([chain(0, ids, trained, np.zeros(len(ids), np.float32), 1.0)], len(ids))
     with policy.in_float32():
         found = token_logprobs(policy.infer(pack), policy.head, pack)
     del policy
@@ -47,9 +42,7 @@ def main() -> None:
         hidden = model.model(torch.from_numpy(ids)[None]).last_hidden_state[0, :-1]
         expected = torch.cat(
             [
-                model.lm_head(piece)
-                .log_softmax(-1)
-                .gather(1, torch.from_numpy(targets)[:, None])[:, 0]
+                model.lm_head(piece).log_softmax(-1).gather(1, torch.from_numpy(targets)[:, None])[:, 0]
                 for piece, targets in zip(
                     hidden.split(512),
                     np.split(ids[1:], range(512, len(hidden), 512)),
@@ -69,9 +62,7 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if arguments.out:
-        arguments.out.write_text(
-            f"$ python bench/positions.py --tokens {arguments.tokens}\n\n{text}"
-        )
+        arguments.out.write_text(f"$ python bench/positions.py --tokens {arguments.tokens}\n\n{text}")
 
 
 if __name__ == "__main__":

@@ -43,4 +43,8 @@ try {
 } finally {
   rmSync(clone, { recursive: true, force: true });
 }
-if (process.exitCode === 0) writeFileSync(join(REPOSITORY, 'bench/results/quickstart.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${lines.join('\n')}\n`);
+if (process.exitCode === 0)
+  writeFileSync(
+    join(REPOSITORY, 'bench/results/quickstart.txt'),
+    `${JSON.stringify(provenance(), null, 2)}\n\n${lines.join('\n')}\n`,
+  );

@@ -4,13 +4,14 @@
  *
  *   node bench/rollout-profile.ts --iterations 3
  */
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { eq, sql } from 'drizzle-orm';
 import { readRunFile } from '../cli/run/read-run-file.ts';
 import { startRun } from '../cli/run/start-run.ts';
 import { watchRun } from '../cli/run/watch-run.ts';
 import { table } from '../cli/show/table.ts';
+import { listPids, statColumns } from '../core/process-stat.ts';
 import { REPOSITORY } from '../core/repository.ts';
 import type { Database } from '../store/database.ts';
 import { calls, groups, trials } from '../store/schema.ts';
@@ -38,10 +39,9 @@ const NAMES: [RegExp, string][] = [
 function processorSeconds(): Map<string, number> {
   const seconds = new Map<string, number>();
   const add = (name: string, ticks: number) => seconds.set(name, (seconds.get(name) ?? 0) + ticks / TICKS_A_SECOND);
-  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+  for (const pid of listPids()) {
     try {
-      const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-      const [user, system, childUser, childSystem] = stat.slice(stat.lastIndexOf(')') + 2).split(' ').slice(11, 15).map(Number);
+      const [user, system, childUser, childSystem] = statColumns(pid)?.slice(11, 15).map(Number) ?? [];
       const command = readFileSync(`/proc/${pid}/cmdline`, 'latin1').replaceAll('\0', ' ');
       const rest = 'sandboxes and others';
       add(NAMES.find(([pattern]) => pattern.test(command))?.[1] ?? rest, (user ?? 0) + (system ?? 0));
@@ -54,7 +54,8 @@ function processorSeconds(): Map<string, number> {
 }
 
 const looks: { at: number; seconds: Map<string, number> }[] = [];
-const lookAt = (time: number) => looks.reduce((best, each) => (Math.abs(each.at - time) < Math.abs(best.at - time) ? each : best));
+const lookAt = (time: number) =>
+  looks.reduce((best, each) => (Math.abs(each.at - time) < Math.abs(best.at - time) ? each : best));
 
 async function trialTimes(db: Database, iteration: number) {
   return db
@@ -74,7 +75,10 @@ async function trialTimes(db: Database, iteration: number) {
 
 const QUANTILES = [0, 0.1, 0.5, 0.9, 1];
 
-const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations, evaluation: { tasks: [], samples: 1, before: false, every: null, after: false } });
+const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), {
+  iterations,
+  evaluation: { tasks: [], samples: 1, before: false, every: null, after: false },
+});
 const parts = await withStack(async ({ client, db, ...connected }, _, signal) => {
   const timer = setInterval(() => looks.push({ at: Date.now(), seconds: processorSeconds() }), LOOK_MS);
   await startRun(client, RUN, config);
@@ -83,21 +87,38 @@ const parts = await withStack(async ({ client, db, ...connected }, _, signal) =>
   const out: string[] = [];
   for (let iteration = 1; iteration < iterations; iteration++) {
     const rows = await trialTimes(db, iteration);
-    const [begin] = await db.select({ at: sql<Date>`min(${groups.openedAt})`.mapWith(groups.openedAt) }).from(groups).where(sql`${groups.runId} = ${RUN} and ${groups.iteration} = ${iteration}`);
+    const [begin] = await db
+      .select({ at: sql<Date>`min(${groups.openedAt})`.mapWith(groups.openedAt) })
+      .from(groups)
+      .where(sql`${groups.runId} = ${RUN} and ${groups.iteration} = ${iteration}`);
     const zero = begin?.at.getTime() ?? 0;
     const events = ['opened', 'asked', 'answered', 'completed', 'sealed'] as const;
-    const secondsOf = (event: (typeof events)[number]) => rows.map((row) => ((row[event]?.getTime() ?? Number.NaN) - zero) / 1000).toSorted((a, b) => a - b);
-    const quantiles = events.map((event) => [event, ...QUANTILES.map((q) => secondsOf(event)[Math.floor(q * (rows.length - 1))]?.toFixed(1) ?? '–')]);
+    const secondsOf = (event: (typeof events)[number]) =>
+      rows.map((row) => ((row[event]?.getTime() ?? Number.NaN) - zero) / 1000).toSorted((a, b) => a - b);
+    const quantiles = events.map((event) => [
+      event,
+      ...QUANTILES.map((q) => secondsOf(event)[Math.floor(q * (rows.length - 1))]?.toFixed(1) ?? '–'),
+    ]);
     const end = zero + Math.max(...secondsOf('sealed')) * 1000;
     const [from, to] = [lookAt(zero), lookAt(end)];
-    const used = [...to.seconds].map(([name, seconds]) => [name, seconds - (from.seconds.get(name) ?? 0)] as const).filter(([, seconds]) => seconds >= 0.1);
+    const used = [...to.seconds]
+      .map(([name, seconds]) => [name, seconds - (from.seconds.get(name) ?? 0)] as const)
+      .filter(([, seconds]) => seconds >= 0.1);
     out.push(`iteration ${iteration}, ${rows.length} trials: seconds from the start of its first group`);
     out.push(table(['', 'first', '10%', 'median', '90%', 'last'], quantiles));
     out.push(`processor seconds in ${((to.at - from.at) / 1000).toFixed(0)} s of it`);
-    out.push(table(['process', 'seconds'], used.toSorted((a, b) => b[1] - a[1]).map(([name, seconds]) => [name, seconds.toFixed(1)])));
+    out.push(
+      table(
+        ['process', 'seconds'],
+        used.toSorted((a, b) => b[1] - a[1]).map(([name, seconds]) => [name, seconds.toFixed(1)]),
+      ),
+    );
   }
   return out;
 });
 console.log(parts.join('\n\n'));
 mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
-writeFileSync(join(REPOSITORY, 'bench/results/rollout-profile.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${parts.join('\n\n')}\n`);
+writeFileSync(
+  join(REPOSITORY, 'bench/results/rollout-profile.txt'),
+  `${JSON.stringify(provenance(), null, 2)}\n\n${parts.join('\n\n')}\n`,
+);

@@ -40,15 +40,31 @@ const text = (value: string) => ({ type: 'string', default: value }) as const;
 function optionsOf() {
   const { values } = parseArgs({
     options: {
-      cells: text(CELLS.join(',')), steps: text('400'), seeds: text('3'), median: text('60'), shared: text('0'),
-      'real-steps': text('20'), 'warm-up': text('3'), 'real-median': text('8'), only: { type: 'string' }, limits: text('0,1,2'),
-      shapes: text('8x16,32x16,128x16'), 'in-flight': text('64,1024'), agent: text('20'), iterations: text('1000'), shape: text('2x2'),
-      json: { type: 'boolean', default: false }, help: { type: 'boolean', short: 'h', default: false },
+      cells: text(CELLS.join(',')),
+      steps: text('400'),
+      seeds: text('3'),
+      median: text('60'),
+      shared: text('0'),
+      'real-steps': text('20'),
+      'warm-up': text('3'),
+      'real-median': text('8'),
+      only: { type: 'string' },
+      limits: text('0,1,2'),
+      shapes: text('8x16,32x16,128x16'),
+      'in-flight': text('64,1024'),
+      agent: text('20'),
+      iterations: text('1000'),
+      shape: text('2x2'),
+      json: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
     },
   });
-  const number = (name: 'steps' | 'seeds' | 'median' | 'shared' | 'real-steps' | 'warm-up' | 'real-median' | 'agent' | 'iterations') => {
+  const number = (
+    name: 'steps' | 'seeds' | 'median' | 'shared' | 'real-steps' | 'warm-up' | 'real-median' | 'agent' | 'iterations',
+  ) => {
     const value = Number(values[name]);
-    if (!(value >= 0)) throw new TrialgateError('bad_input', `--${name}: expected a number from 0, found ${values[name]}`);
+    if (!(value >= 0))
+      throw new TrialgateError('bad_input', `--${name}: expected a number from 0, found ${values[name]}`);
     return value;
   };
   const cells = values.cells.split(',');
@@ -59,7 +75,8 @@ function optionsOf() {
 
 function shapeOf(name: string): { groups: number; size: number } {
   const [, groups, size] = /^(\d+)x(\d+)$/.exec(name) ?? [];
-  if (groups === undefined || size === undefined) throw new TrialgateError('bad_input', `a shape is GROUPSxTRIALS, found ${name}`);
+  if (groups === undefined || size === undefined)
+    throw new TrialgateError('bad_input', `a shape is GROUPSxTRIALS, found ${name}`);
   return { groups: Number(groups), size: Number(size) };
 }
 
@@ -79,13 +96,20 @@ async function main(): Promise<void> {
   };
 
   if (options.cells.includes('simulate')) {
-    const { text: table, ...data } = simulate({ steps: options.number('steps'), seeds: options.number('seeds'), medianSeconds: options.number('median'), shared: options.number('shared'), progress });
+    const { text: table, ...data } = simulate({
+      steps: options.number('steps'),
+      seeds: options.number('seeds'),
+      medianSeconds: options.number('median'),
+      shared: options.number('shared'),
+      progress,
+    });
     keep('simulate', data, table);
   }
   const real = options.cells.filter((cell) => cell !== 'simulate');
   if (real.length > 0) {
     await withStage(signal, async (stage) => {
-      for (const cell of real) await CELL[cell as Exclude<(typeof CELLS)[number], 'simulate'>](stage, options, progress, keep, wrong);
+      for (const cell of real)
+        await CELL[cell as Exclude<(typeof CELLS)[number], 'simulate'>](stage, options, progress, keep, wrong);
     });
   }
   if (options.json) console.log(JSON.stringify(results, null, 1));
@@ -93,12 +117,23 @@ async function main(): Promise<void> {
   if (wrong.length > 0) process.exitCode = EXIT.failed;
 }
 
-type Cell = (stage: Stage, options: Options, progress: (line: string) => void, keep: (cell: string, data: unknown, table: string) => void, wrong: string[]) => Promise<void>;
+type Cell = (
+  stage: Stage,
+  options: Options,
+  progress: (line: string) => void,
+  keep: (cell: string, data: unknown, table: string) => void,
+  wrong: string[],
+) => Promise<void>;
 
 const CELL: Record<Exclude<(typeof CELLS)[number], 'simulate'>, Cell> = {
   async policies(stage, options, progress, keep) {
     const only = options.only?.split(';');
-    const settings = { steps: options.number('real-steps'), warmUp: options.number('warm-up'), medianSeconds: options.number('real-median'), seed: 1 };
+    const settings = {
+      steps: options.number('real-steps'),
+      warmUp: options.number('warm-up'),
+      medianSeconds: options.number('real-median'),
+      seed: 1,
+    };
     const rows: PolicyRow[] = [];
     for (const limit of options.limits.split(',').map(Number)) {
       for (const policy of policiesAt(limit).filter(({ name }) => !only || only.includes(name))) {
@@ -115,7 +150,8 @@ const CELL: Record<Exclude<(typeof CELLS)[number], 'simulate'>, Cell> = {
         progress(`one iteration of ${shape.groups} x ${shape.size}, room for ${inFlight}`);
         const row = await oneIteration(stage, { ...shape, inFlight, agentSeconds: options.number('agent') });
         rows.push(row);
-        if (row.unfinished > 0) wrong.push(`${row.unfinished} trials of ${shape.groups} x ${shape.size} have no outcome`);
+        if (row.unfinished > 0)
+          wrong.push(`${row.unfinished} trials of ${shape.groups} x ${shape.size} have no outcome`);
         wrong.push(...tooLong(row.histories));
         keep('iteration', rows, iterationReport(rows));
       }
@@ -131,12 +167,19 @@ const CELL: Record<Exclude<(typeof CELLS)[number], 'simulate'>, Cell> = {
 };
 
 const tooLong = (rows: IterationRow['histories']): string[] =>
-  rows.flatMap(({ workflow, events, bytes }) => (events.most > AIM.events || bytes.most > AIM.bytes ? [`a history of ${workflow} has ${events.most} events and ${bytes.most} bytes`] : []));
+  rows.flatMap(({ workflow, events, bytes }) =>
+    events.most > AIM.events || bytes.most > AIM.bytes
+      ? [`a history of ${workflow} has ${events.most} events and ${bytes.most} bytes`]
+      : [],
+  );
 
 function write(cell: string, data: unknown, table: string): void {
   const folder = join(REPOSITORY, 'bench/results');
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, `rollouts-${cell}.json`), `${JSON.stringify({ ...provenance(), [cell]: data }, null, 1)}\n`);
+  writeFileSync(
+    join(folder, `rollouts-${cell}.json`),
+    `${JSON.stringify({ ...provenance(), [cell]: data }, null, 1)}\n`,
+  );
   writeFileSync(join(folder, `rollouts-${cell}.txt`), `${JSON.stringify(provenance(), null, 2)}\n\n${table}\n`);
 }
 

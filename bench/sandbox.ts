@@ -58,12 +58,14 @@ const isCalls = (value: unknown): value is Calls => typeof value === 'object' &&
 
 const signal = shutdownSignal();
 const found = await isolation();
-if (found.kind !== 'bubblewrap') throw new Error(`this measures bubblewrap, which does not work here: ${found.trouble}`);
+if (found.kind !== 'bubblewrap')
+  throw new Error(`this measures bubblewrap, which does not work here: ${found.trouble}`);
 
 const server = createServer(async (request, response) => {
   await text(request);
   response.setHeader('content-type', 'application/json');
-  if (request.url !== '/stream') return response.end(JSON.stringify({ choices: [{ message: { content: 'y'.repeat(500) } }] }));
+  if (request.url !== '/stream')
+    return response.end(JSON.stringify({ choices: [{ message: { content: 'y'.repeat(500) } }] }));
   for (let part = 0; part < PARTS; part++) {
     response.write(`data: ${part}\n\n`);
     await turn();
@@ -93,7 +95,12 @@ for (let round = 0; round <= rounds && !signal.aborted; round++) {
     if (round > 0) (starts[kind] ??= []).push(ms);
     if (kind === 'none') continue;
     const script = `exec python3 -I -S -c '${CLIENT}' 127.0.0.1 ${port} ${calls}`;
-    const { stdout, stderr } = await shell(found, sandbox, script, { network: networks[kind], signal, seconds: 300, memoryMb: 2048 });
+    const { stdout, stderr } = await shell(found, sandbox, script, {
+      network: networks[kind],
+      signal,
+      seconds: 300,
+      memoryMb: 2048,
+    });
     const result: unknown = stdout ? JSON.parse(stdout) : null;
     if (!isCalls(result)) throw new Error(`the client printed: ${stderr}`);
     if (round > 0) (asked[kind] ??= []).push(result);
@@ -101,14 +108,25 @@ for (let round = 0; round <= rounds && !signal.aborted; round++) {
 }
 server.close().closeAllConnections();
 
-const at = (values: readonly number[], share: number): number => values.toSorted((a, b) => a - b)[Math.ceil(share * values.length) - 1] ?? NaN;
+const at = (values: readonly number[], share: number): number =>
+  values.toSorted((a, b) => a - b)[Math.ceil(share * values.length) - 1] ?? NaN;
 const cell = (values: readonly number[] | undefined, digits: number): string[] =>
   values ? [at(values, 0.5).toFixed(digits), at(values, 0.95).toFixed(digits)] : ['–', '–'];
 const rowOf = (kind: (typeof KINDS)[number]): string[] => {
   const of = (key: keyof Calls): number[] | undefined => asked[kind]?.map((each) => each[key]);
   const rate = of('rate');
-  return [kind, ...cell(starts[kind], 1), ...cell(of('kept'), 2), ...cell(of('new'), 2), ...cell(of('stream'), 2), rate ? at(rate, 0.5).toFixed(0) : '–'];
+  return [
+    kind,
+    ...cell(starts[kind], 1),
+    ...cell(of('kept'), 2),
+    ...cell(of('new'), 2),
+    ...cell(of('stream'), 2),
+    rate ? at(rate, 0.5).toFixed(0) : '–',
+  ];
 };
 console.log(JSON.stringify({ ...provenance(), rounds: starts['host']?.length ?? 0, calls }, null, 2));
-const columns = ['start', 'kept connection', 'new connection', `stream of ${PARTS}`].flatMap((name) => [`${name} p50 ms`, 'p95']);
+const columns = ['start', 'kept connection', 'new connection', `stream of ${PARTS}`].flatMap((name) => [
+  `${name} p50 ms`,
+  'p95',
+]);
 console.log(`\n${table(['network', ...columns, `calls/s of ${THREADS} (p50)`], KINDS.map(rowOf))}`);

@@ -5,23 +5,26 @@
 
 A batch is a group of 8 trials: one prompt, then 5 turns, each 64 observed and 64 sampled tokens. A trial whose agent
 appends to its conversation is one sequence, so both trainers get 8 sequences. Each trainer has its defaults and a
-process of its own, and they take turns, a step each. A step is all between the recorded trajectories and the new
-weights; neither loads a model nor writes a checkpoint in it. TRL is measured as it is with an engine that samples
-(`use_vllm`: it computes the log-probabilities of its starting weights first, as its correction needs them), and without.
+process of its own. One process runs after the other, because together they need more memory than 24 GiB. A step is all
+between the recorded trajectories and the new weights; neither loads a model nor writes a checkpoint in it. The first
+step of each process warms up and is not counted. TRL is measured as it is with an engine that samples (`trl`, its
+`use_vllm`: it computes the log-probabilities of its starting weights first, as its correction needs them), and on
+request without (`--trainers ours trl trl-plain`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +38,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 def trajectories(prompt: int, vocabulary: int) -> dict[str, Any]:
-    """One prompt, and for each trial its other tokens, which of them were sampled, and its reward."""
+    """Returns a prompt, and for each trial its other tokens, which of them were sampled, and its reward."""
     draw = np.random.default_rng(prompt)
     tokens = 2 * TURNS * TURN_TOKENS
     return {
@@ -47,8 +50,9 @@ def trajectories(prompt: int, vocabulary: int) -> dict[str, Any]:
 
 
 def record(given: dict[str, Any], model: str, folder: Path) -> None:
-    """Adds the model's own log-probabilities in place of an engine's recorded ones."""
+    """Writes the trajectories with the model's own log-probabilities in place of an engine's recorded ones."""
     import torch
+
     from trialgate_gpu.head import token_logprobs
     from trialgate_gpu.pack import chain, make_packs
     from trialgate_gpu.policy import Policy
@@ -70,6 +74,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 def measure_ours(model: str, folder: Path, steps: int, emit: Emit) -> None:
     import torch
+
     from conftest import row, settings_with, write_batch
     from trialgate_gpu.batch import read_batch
     from trialgate_gpu.checkpoint import TrainerState
@@ -98,9 +103,7 @@ def measure_ours(model: str, folder: Path, steps: int, emit: Emit) -> None:
     policy = Policy(Path(model), torch.device("cpu"))
     state = TrainerState(policy, FlatAdamW(policy.master, policy.decayed()))
     settings = settings_with()
-    emit({})
     for step in range(steps):
-        wait_for_turn()
         start = time.perf_counter()
         prepared = prepare(read_batch(path, sha256, 0), settings, 0)
         metrics = optimize(state, prepared, settings, 2048, step, Progress())
@@ -116,9 +119,8 @@ def measure_trl(model: str, folder: Path, steps: int, emit: Emit, corrected: boo
     logprobs = given["logprobs"]
     found: dict[str, float] = {}
 
-    class Turns(TrainerCallback):
+    class Clock(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            wait_for_turn()
             found["start"] = time.perf_counter()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -152,19 +154,13 @@ def measure_trl(model: str, folder: Path, steps: int, emit: Emit, corrected: boo
         ),
         train_dataset=Dataset.from_list([{"prompt": "p"}] * steps),
         rollout_func=rollouts,
-        callbacks=[Turns()],
+        callbacks=[Clock()],
     )
     if corrected:
         # This is TRL's branch for sampling with vLLM. The trajectories exist already, so no engine needs the weights.
         trainer.use_vllm, trainer._last_loaded_step = True, -1
         trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
-    emit({})
     trainer.train()
-
-
-def wait_for_turn() -> None:
-    if not sys.stdin.readline():
-        sys.exit()
 
 
 def peak_bytes() -> int:
@@ -173,7 +169,7 @@ def peak_bytes() -> int:
 
 
 def child(name: str, model: str, folder: Path, steps: int) -> None:
-    """Prints a line of JSON when it is ready and after each step. Output of libraries goes to standard error."""
+    """Prints a line of JSON after each step. Output of libraries goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -186,64 +182,60 @@ def child(name: str, model: str, folder: Path, steps: int) -> None:
         measure_trl(model, folder, steps, emit, name == "trl")
 
 
-@contextmanager
-def started(name: str, arguments: argparse.Namespace, folder: Path) -> Iterator[Callable[[str | None], dict[str, Any]]]:
+def run_child(name: str, arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    """Runs a child to its end and yields each line of JSON that it prints."""
     command = [sys.executable, __file__, "--child", name, "--folder", str(folder), "--model", arguments.model]
+    command += ["--repeats", str(arguments.repeats)]
     environment = os.environ | {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
+    path = folder / f"{name}.log"
     with (
-        (folder / f"{name}.log").open("w") as log,
-        subprocess.Popen(
-            [*command, "--repeats", str(arguments.repeats)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=environment,
-        ) as process,
+        path.open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as process,
     ):
-
-        def ask(what: str | None) -> dict[str, Any]:
-            if what:
-                print(what, file=process.stdin, flush=True)
-            if line := process.stdout.readline():
-                return json.loads(line)
-            raise RuntimeError(f"{name} ended: {Path(log.name).read_text()[-2000:]}")
-
         try:
-            yield ask
-        finally:
+            yield from map(json.loads, process.stdout)
+        except BaseException:
             process.terminate()
+            raise
+    if process.returncode != 0:
+        raise RuntimeError(f"the process '{name}' ended {ending(process.returncode)}:\n{path.read_text()[-2000:]}")
+
+
+def ending(returncode: int) -> str:
+    """Says how a process ended. The kernel ends a process by SIGKILL when the machine is out of memory."""
+    return f"by {signal.Signals(-returncode).name}" if returncode < 0 else f"with exit status {returncode}"
+
+
+def measure(name: str, prompt: int, arguments: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Returns what each step of a trainer reported, and prints its seconds as it comes."""
+    steps = []
+    for step in run_child(name, arguments, folder):
+        number = f"step {len(steps)} of {arguments.repeats}" if steps else "warm-up step"
+        print(f"prompt {prompt}, {NAMES[name]}, {number}: {step['seconds']:.2f} s", file=sys.stderr, flush=True)
+        steps.append(step)
+    return steps
 
 
 def compare(prompt: int, arguments: argparse.Namespace) -> list[str]:
-    """Returns the table's rows. The first step of each is not counted."""
+    """Returns the table's rows for this length of the prompt."""
     from transformers import AutoConfig
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         given = trajectories(prompt, AutoConfig.from_pretrained(arguments.model).vocab_size)
         (folder / "trajectories.json").write_text(json.dumps(given))
-        command = [sys.executable, __file__, "--child", "record", "--folder", name, "--model", arguments.model]
-        subprocess.run(command, check=True)
-        with (
-            started("ours", arguments, folder) as ours,
-            started("trl", arguments, folder) as trl,
-            started("trl-plain", arguments, folder) as plain,
-        ):
-            asks = {"ours": ours, "trl": trl, "trl-plain": plain}
-            for ask in asks.values():
-                ask(None)
-            steps = [{each: ask("step") for each, ask in asks.items()} for _ in range(arguments.repeats + 1)]
+        list(run_child("record", arguments, folder))
+        measured = {each: measure(each, prompt, arguments, folder) for each in arguments.trainers}
+    of_ours = statistics.median(step["seconds"] for step in measured["ours"][1:]) if "ours" in measured else math.nan
     rows = []
-    for each, label in NAMES.items():
-        seconds = [step[each]["seconds"] for step in steps[1:]]
-        ratios = [step[each]["seconds"] / step["ours"]["seconds"] for step in steps[1:]]
+    for each, (warm_up, *steps) in measured.items():
+        seconds = [step["seconds"] for step in steps]
+        ratios = [one / of_ours for one in seconds]
         rows.append(
-            f"{prompt:6}  {label:<23}  {statistics.median(seconds):6.2f}  {min(seconds):6.2f}  {max(seconds):6.2f}  "
-            f"{statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f})  "
-            f"{steps[-1][each]['peak'] / 2**30:8.2f}  {steps[0][each]['gradient_norm']:13.4f}"
+            f"{prompt:6}  {NAMES[each]:<23}  {statistics.median(seconds):6.2f}  {min(seconds):6.2f}  "
+            f"{max(seconds):6.2f}  {statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f})  "
+            f"{steps[-1]['peak'] / 2**30:8.2f}  {warm_up['gradient_norm']:13.4f}"
         )
-        print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
 
@@ -251,6 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=str(ROOT / ".trialgate" / "models" / "SmolLM2-135M-Instruct"))
     parser.add_argument("--prompts", type=int, nargs="+", default=[512, 2048])
+    parser.add_argument("--trainers", nargs="+", choices=NAMES, default=["ours", "trl"])
     parser.add_argument("--repeats", type=int, default=5, help="steps that count, after one that does not")
     parser.add_argument("--out", type=Path, help="file for the table (default: only printed)")
     parser.add_argument("--child", choices=["record", *NAMES], help=argparse.SUPPRESS)
@@ -260,10 +253,12 @@ def main() -> None:
         return record(read(arguments.folder), arguments.model, arguments.folder)
     if arguments.child:
         return child(arguments.child, arguments.model, arguments.folder, arguments.repeats + 1)
+    each = f"{arguments.repeats} steps each, one process after the other"
     shape = f"{TRIALS} trials, {TURNS} turns of {TURN_TOKENS} observed and {TURN_TOKENS} sampled tokens"
     cores = len(os.sched_getaffinity(0))
     lines = [
-        f"{Path(arguments.model).name}, {cores} cores; {shape}; {arguments.repeats} steps each, in turns",
+        f"{Path(arguments.model).name}, {cores} cores; {shape}; {each}",
+        # The ratio is to the median of ours.
         "prompt  trainer                  median     min     max  seconds / ours      peak GiB  gradient norm",
     ]
     for prompt in arguments.prompts:
@@ -271,7 +266,8 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if arguments.out:
-        command = f"$ python bench/step_time.py --repeats {arguments.repeats}"
+        given = " ".join(["--trainers", *arguments.trainers, "--prompts", *map(str, arguments.prompts)])
+        command = f"$ python bench/step_time.py {given} --repeats {arguments.repeats}"
         arguments.out.write_text(f"{command}\n{time.strftime('%Y-%m-%d')}\n\n{text}")
 
 

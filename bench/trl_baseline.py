@@ -32,9 +32,7 @@ def make_environment(folder: Path) -> None:
     """Makes a virtual environment with TRL that also sees this environment's packages (torch, transformers)."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    site = subprocess.check_output(
-        [python, "-c", "import sysconfig as s; print(s.get_paths()['purelib'])"], text=True
-    )
+    site = subprocess.check_output([python, "-c", "import sysconfig as s; print(s.get_paths()['purelib'])"], text=True)
     here = next(path for path in sys.path if path.endswith("site-packages"))
     (Path(site.strip()) / "main-environment.pth").write_text(here + "\n")
     subprocess.check_call([python, "-m", "pip", "install", "-q", "--no-deps", "trl==1.16.0"])

@@ -39,7 +39,7 @@ def inputs() -> dict[str, torch.Tensor]:
 
 
 def settings(loss_type: str, delta: float | None, correction: str) -> SimpleNamespace:
-    """The attributes of TRL's trainer that `_compute_loss` reads."""
+    """Returns the attributes of TRL's trainer that `_compute_loss` reads."""
     kind = "grpo" if loss_type == "gspo" else loss_type
     return SimpleNamespace(
         aux_loss_enabled=False,

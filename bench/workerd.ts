@@ -54,24 +54,33 @@ async function load(ask: Ask, connections: number): Promise<{ rate: number; p50:
   const from = performance.now() + 1_000;
   const until = from + options.seconds * 1000;
   const times: number[] = [];
-  await Promise.all(Array.from({ length: connections }, async (_, lane) => {
-    while (performance.now() < until) {
-      signal.throwIfAborted();
-      const began = performance.now();
-      const reply = await ask(lane);
-      const text = await reply.text();
-      if (reply.status !== 200) throw new Error(`${reply.status}: ${text.slice(0, 200)}`);
-      if (began >= from) times.push(performance.now() - began);
-    }
-  }));
+  await Promise.all(
+    Array.from({ length: connections }, async (_, lane) => {
+      while (performance.now() < until) {
+        signal.throwIfAborted();
+        const began = performance.now();
+        const reply = await ask(lane);
+        const text = await reply.text();
+        if (reply.status !== 200) throw new Error(`${reply.status}: ${text.slice(0, 200)}`);
+        if (began >= from) times.push(performance.now() - began);
+      }
+    }),
+  );
   return { rate: times.length / options.seconds, p50: median(times) };
 }
 
 let asked = 0;
-const bodyOf = (stream: boolean) => ({ model: 'policy', max_tokens: 64, stream, messages: [{ role: 'user', content: `the ${asked++}. question` }] });
+const bodyOf = (stream: boolean) => ({
+  model: 'policy',
+  max_tokens: 64,
+  stream,
+  messages: [{ role: 'user', content: `the ${asked++}. question` }],
+});
 
 async function throughGateway({ url }: Target, stream: boolean, connections: number) {
-  const trials = await Promise.all(Array.from({ length: connections }, () => trialOverHttp({ url, adminKey: ADMIN_KEY }, `bench-${asked++}`)));
+  const trials = await Promise.all(
+    Array.from({ length: connections }, () => trialOverHttp({ url, adminKey: ADMIN_KEY }, `bench-${asked++}`)),
+  );
   return load((lane) => trials[lane]?.chat(bodyOf(stream)) ?? Promise.reject(new Error('no trial')), connections);
 }
 
@@ -80,7 +89,9 @@ function row(what: string, asks: string, connections: number, { rate, p50 }: { r
 }
 
 const [whole, small] = [await bundleWorker(), await bundleWorker('--minify')];
-const results: string[] = [`Worker: ${whole.gzipBytes} compressed, ${small.gzipBytes} minified and compressed (\`wrangler deploy --dry-run\`)`];
+const results: string[] = [
+  `Worker: ${whole.gzipBytes} compressed, ${small.gzipBytes} minified and compressed (\`wrangler deploy --dry-run\`)`,
+];
 await using postgres = await startPostgres(signal);
 await using engine = await startEngine(signal);
 await using database = await postgres.database('workerd');
@@ -91,7 +102,12 @@ await db.$client.end();
 
 const starts: Record<string, Start> = {
   Node: async () => {
-    const gateway = await new GatewayProcess({ engines: [engine.url], databaseUrl: database.url, adminKey: ADMIN_KEY, secret: SECRET }).start();
+    const gateway = await new GatewayProcess({
+      engines: [engine.url],
+      databaseUrl: database.url,
+      adminKey: ADMIN_KEY,
+      secret: SECRET,
+    }).start();
     return { url: gateway.url, close: () => gateway.kill() };
   },
   workerd: () => startWith(whole),
@@ -119,7 +135,15 @@ for (const stream of [false, true]) {
   const kind = stream ? 'stream' : 'plain call';
   for (const connections of CONNECTIONS) {
     const headers = { 'content-type': 'application/json' };
-    const direct = await load(() => fetch(`${engine.url}/v1/chat/completions`, { method: 'POST', headers, body: JSON.stringify({ ...bodyOf(stream), return_token_ids: true, logprobs: true }) }), connections);
+    const direct = await load(
+      () =>
+        fetch(`${engine.url}/v1/chat/completions`, {
+          method: 'POST',
+          headers,
+          body: JSON.stringify({ ...bodyOf(stream), return_token_ids: true, logprobs: true }),
+        }),
+      connections,
+    );
     rows.push(row('the engine alone', kind, connections, direct));
     for (const [name, start] of Object.entries(starts)) {
       const target = await start();
@@ -128,7 +152,9 @@ for (const stream of [false, true]) {
     }
   }
 }
-results.push('In workerd each call opens a PostgreSQL connection of its own: there is no Hyperdrive before it here. GET /health opens none.');
+results.push(
+  'In workerd each call opens a PostgreSQL connection of its own: there is no Hyperdrive before it here. GET /health opens none.',
+);
 results.push(table(['through', 'asks', 'connections', 'a second', 'median ms'], rows));
 await Promise.all([whole.remove(), small.remove()]);
 

@@ -9,16 +9,19 @@ const node = at('node_modules/.bin/node');
 
 const REASONS = [
   [/ENOSPC|no space left/i, 'the disk is full: free some space'],
-  [/EACCES|EPERM/, 'a folder cannot be written (node_modules, or npm\'s cache): check who owns it'],
-  [/ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET_TIMEOUT|network|E40[13]/i,
-    'the package registry is out of reach: check the network, a proxy, and `npm config get registry`'],
+  [/EACCES|EPERM/, "a folder cannot be written (node_modules, or npm's cache): check who owns it"],
+  [
+    /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET_TIMEOUT|network|E40[13]/i,
+    'the package registry is out of reach: check the network, a proxy, and `npm config get registry`',
+  ],
   [/EUSAGE|lock file/i, 'package.json and package-lock.json disagree: run `npm install` once'],
 ];
 
 endWithNpm();
 if (olderThan(OLDEST_NODE)) fail(`Trialgate needs Node ${OLDEST_NODE.join('.')} or newer, this is ${process.version}`);
 else if (process.platform !== 'linux') fail(`Trialgate runs on Linux; this is ${process.platform}`);
-else if (installed() || (await install())) await runMain(node, process.argv.slice(2), process.argv[2] === 'test' ? '../tests/run/main.ts' : './main.ts');
+else if (installed() || (await install()))
+  await runMain(node, process.argv.slice(2), process.argv[2] === 'test' ? '../tests/run/main.ts' : './main.ts');
 
 function installed() {
   const done = at('node_modules/.package-lock.json');
@@ -34,7 +37,7 @@ async function install() {
   clearInterval(line);
   if (process.stderr.isTTY) process.stderr.write('\n');
   if (code === 0) return true;
-  if (code === 130) return (process.exitCode = 130), false;
+  if (code === 130) return ((process.exitCode = 130), false);
   mkdirSync(at('.trialgate/logs'), { recursive: true });
   writeFileSync(at('.trialgate/logs/npm.log'), output);
   const reason = REASONS.find(([pattern]) => pattern.test(output))?.[1] ?? output.trim().split('\n').at(-1);
@@ -48,7 +51,10 @@ function showProgress(started) {
 }
 
 function npm(command) {
-  const child = spawn('npm', [...command, '--no-audit', '--no-fund'], { cwd: at('.'), stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn('npm', [...command, '--no-audit', '--no-fund'], {
+    cwd: at('.'),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   let output = '';
   let stopped = false;
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(name, () => ((stopped = true), child.kill(name)));

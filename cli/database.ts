@@ -8,7 +8,9 @@ export async function requireDatabase(url: string): Promise<void> {
   } catch (cause) {
     const { host, pathname } = new URL(url);
     const code = cause instanceof TrialgateError ? cause.code : 'store_unavailable';
-    throw new TrialgateError(code, `the database ${pathname.slice(1)} at ${host} cannot be used: ${reasonOf(cause)}`, { cause });
+    throw new TrialgateError(code, `the database ${pathname.slice(1)} at ${host} cannot be used: ${reasonOf(cause)}`, {
+      cause,
+    });
   }
 }
 

@@ -11,4 +11,5 @@ export function secondsOf(text: string): number {
   return seconds;
 }
 
-const refusal = (text: string) => new TrialgateError('bad_input', `expected a duration such as 90s, 10m or 1h30m, found ${JSON.stringify(text)}`);
+const refusal = (text: string) =>
+  new TrialgateError('bad_input', `expected a duration such as 90s, 10m or 1h30m, found ${JSON.stringify(text)}`);

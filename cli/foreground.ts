@@ -8,9 +8,16 @@ export function runInForeground({ file, args, env, cwd }: Launch): Promise<numbe
   if (cwd) mkdirSync(cwd, { recursive: true });
   const child = spawn(file, args, { env, cwd, stdio: 'inherit' });
   let wasSignalled = false;
-  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => (wasSignalled = child.kill(name)));
+  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+    process.on(name, () => (wasSignalled = child.kill(name)));
   return new Promise((resolve, reject) => {
-    child.on('error', (cause) => reject(new TrialgateError('missing_prerequisite', `${file} cannot be started: run \`npx trialgate install\``, { cause })));
+    child.on('error', (cause) =>
+      reject(
+        new TrialgateError('missing_prerequisite', `${file} cannot be started: run \`npx trialgate install\``, {
+          cause,
+        }),
+      ),
+    );
     child.on('exit', (code) => resolve(wasSignalled ? 0 : (code ?? 4)));
   });
 }

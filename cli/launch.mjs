@@ -32,7 +32,10 @@ export function endWithNpm() {
   timer.unref();
 }
 
-/** @param {number} pid */
+/**
+ * Reads what `core/process-stat.ts` reads, which Node 20 cannot import.
+ * @param {number} pid
+ */
 function parentOf(pid) {
   const status = read(`/proc/${pid}/stat`);
   return Number(status.slice(status.lastIndexOf(')') + 2).split(' ')[1] ?? 0);
@@ -44,7 +47,9 @@ function parentOf(pid) {
  */
 function isNpm(pid) {
   const [program = '', script = ''] = read(`/proc/${pid}/cmdline`).split('\0');
-  return /^(npm|npx)( |$)/.test(program) || (/(^|\/)node(js)?$/.test(program) && /(^|\/)(npm|npx)(-cli\.js)?$/.test(script));
+  return (
+    /^(npm|npx)( |$)/.test(program) || (/(^|\/)node(js)?$/.test(program) && /(^|\/)(npm|npx)(-cli\.js)?$/.test(script))
+  );
 }
 
 /** @param {string} file */

@@ -18,33 +18,56 @@ afterAll(() => postgres.close());
 const rest = ['--secret', 'a secret of sixteen characters', '--engine', 'http://127.0.0.1:9'];
 
 test('a gateway bundled into one file finds the files of its documentation page', async () => {
-  const gateway = await new GatewayProcess({ engines: ['http://127.0.0.1:9'], databaseUrl: postgres.url, adminKey: 'the admin key', secret: 'a secret of sixteen characters' }).start();
-  const [page, styles] = await Promise.all(['/docs', '/docs/swagger-ui.css'].map((path) => fetch(`${gateway.url}${path}`)));
+  const gateway = await new GatewayProcess({
+    engines: ['http://127.0.0.1:9'],
+    databaseUrl: postgres.url,
+    adminKey: 'the admin key',
+    secret: 'a secret of sixteen characters',
+  }).start();
+  const [page, styles] = await Promise.all(
+    ['/docs', '/docs/swagger-ui.css'].map((path) => fetch(`${gateway.url}${path}`)),
+  );
   expect([page?.status, styles?.status, styles?.headers.get('content-type')]).toEqual([200, 200, 'text/css']);
   await gateway.kill('SIGTERM');
 });
 
-test('a gateway without an admin key says that its session routes are open to this machine', async () => {
-  const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--port', '0', '--database-url', postgres.url, ...rest], { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: ['ignore', 'pipe', 'inherit'] });
+test('a gateway that starts without an admin key prints that its session routes are open to this machine', async () => {
+  const child = spawn(
+    process.execPath,
+    [INSTALLS.main, 'gateway', '--port', '0', '--database-url', postgres.url, ...rest],
+    { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: ['ignore', 'pipe', 'inherit'] },
+  );
   const exited = once(child, 'exit');
   const [line] = await once(child.stdout, 'data');
   child.kill('SIGTERM');
   await exited;
-  expect(String(line)).toMatch(/listening on http:\/\/127\.0\.0\.1:\d+, 1 engine\(s\); without an admin key, its session routes are open to this machine/);
+  expect(String(line)).toMatch(
+    /listening on http:\/\/127\.0\.0\.1:\d+, 1 engine\(s\); without an admin key, its session routes are open to this machine/,
+  );
 });
 
-test('a bundled gateway that fails keeps its exit code', async () => {
-  const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--host', '0.0.0.0', '--port', '0', '--database-url', postgres.url, ...rest], { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: 'ignore' });
+test('`trialgate gateway` ends with the exit code for bad input when the gateway, bundled into one file, refuses its settings', async () => {
+  const child = spawn(
+    process.execPath,
+    [INSTALLS.main, 'gateway', '--host', '0.0.0.0', '--port', '0', '--database-url', postgres.url, ...rest],
+    { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: 'ignore' },
+  );
   const [code] = await once(child, 'exit');
   expect(code).toBe(EXIT.badInput);
 });
 
 // npx is not tested with SIGINT: npm passes it only to its shell, which waits for the command. A terminal signals all processes.
 test.each([
-  ['npx', 'SIGTERM'], ['npx', 'SIGHUP'], ['launcher', 'SIGTERM'], ['launcher', 'SIGINT'], ['launcher', 'SIGHUP'], ['launcher', 'SIGKILL'],
-] as const)('a gateway that %s started ends when its starter gets %s', async (starter, signal) => {
+  ['npx', 'SIGTERM'],
+  ['npx', 'SIGHUP'],
+  ['another program', 'SIGTERM'],
+  ['another program', 'SIGINT'],
+  ['another program', 'SIGHUP'],
+  ['another program', 'SIGKILL'],
+] as const)('a gateway that was started by %s ends when its starter gets %s', async (starter, signal) => {
   const launcher = 'import("./cli/launch.mjs").then(({ runMain }) => runMain(process.execPath, process.argv.slice(1)))';
-  const [file, ...first] = starter === 'npx' ? ['npx', '--no-install', 'trialgate'] : [INSTALLS.node, '--eval', launcher];
+  const [file, ...first] =
+    starter === 'npx' ? ['npx', '--no-install', 'trialgate'] : [INSTALLS.node, '--eval', launcher];
   const args = [...first, 'gateway', '--port', '0', '--database-url', postgres.url, ...rest];
   const child = spawn(file, args, { cwd: REPOSITORY, stdio: ['ignore', 'pipe', 'inherit'], detached: true });
   try {
@@ -53,7 +76,12 @@ test.each([
     });
     expect((await fetch(`${url}/health`)).status).toBe(200);
     child.kill(signal);
-    await until(() => fetch(`${url}/health`).then(() => false, () => true));
+    await until(() =>
+      fetch(`${url}/health`).then(
+        () => false,
+        () => true,
+      ),
+    );
   } finally {
     endGroup(child.pid);
   }
@@ -62,30 +90,38 @@ test.each([
 test.each([
   ['npx', 'scripts', ['npx', '--no-install', 'trialgate']],
   ['a script whose path begins like npm', 'npm-tools', [INSTALLS.node, join(REPOSITORY, 'cli/trialgate.mjs')]],
-])('a gateway that %s started in the background outlives the shell around it', async (_, folder, command) => {
-  const parent = mkdtempSync(join(tmpdir(), 'trialgate-shell-'));
-  onTestFinished(() => rmSync(parent, { recursive: true }));
-  mkdirSync(join(parent, folder));
-  const script = join(parent, folder, 'start.sh');
-  writeFileSync(script, '"$@" & read -r end\n');
-  const args = ['gateway', '--port', '0', '--database-url', postgres.url, ...rest];
-  // bash replaces itself by its only command, so that npm is the gateway's parent and this shell its grandparent.
-  const env = { ...process.env, npm_config_script_shell: '/bin/bash' };
-  const shell = spawn('sh', [script, ...command, ...args], { cwd: REPOSITORY, env, stdio: ['pipe', 'pipe', 'inherit'], detached: true });
-  try {
-    const url = await new Promise<string>((resolve) => {
-      shell.stdout.on('data', (chunk) => /http:\S+:\d+/.exec(String(chunk))?.forEach(resolve));
+])(
+  'a gateway that a shell started in the background with %s goes on after the shell has ended',
+  async (_, folder, command) => {
+    const parent = mkdtempSync(join(tmpdir(), 'trialgate-shell-'));
+    onTestFinished(() => rmSync(parent, { recursive: true }));
+    mkdirSync(join(parent, folder));
+    const script = join(parent, folder, 'start.sh');
+    writeFileSync(script, '"$@" & read -r end\n');
+    const args = ['gateway', '--port', '0', '--database-url', postgres.url, ...rest];
+    // bash replaces itself by its only command, so that npm is the gateway's parent and this shell its grandparent.
+    const env = { ...process.env, npm_config_script_shell: '/bin/bash' };
+    const shell = spawn('sh', [script, ...command, ...args], {
+      cwd: REPOSITORY,
+      env,
+      stdio: ['pipe', 'pipe', 'inherit'],
+      detached: true,
     });
-    const exited = once(shell, 'exit');
-    shell.stdin.end();
-    await exited;
-    // The gateway checks twice a second who started it.
-    await delay(1500);
-    expect((await fetch(`${url}/health`)).status).toBe(200);
-  } finally {
-    endGroup(shell.pid);
-  }
-});
+    try {
+      const url = await new Promise<string>((resolve) => {
+        shell.stdout.on('data', (chunk) => /http:\S+:\d+/.exec(String(chunk))?.forEach(resolve));
+      });
+      const exited = once(shell, 'exit');
+      shell.stdin.end();
+      await exited;
+      // The gateway checks twice a second who started it.
+      await delay(1500);
+      expect((await fetch(`${url}/health`)).status).toBe(200);
+    } finally {
+      endGroup(shell.pid);
+    }
+  },
+);
 
 function endGroup(leader: number | undefined): void {
   try {

@@ -38,7 +38,9 @@ async function bundle(outfile: string): Promise<void> {
     plugins: [shared],
     // The bundle finds files and packages relative to the folder of the gateway's modules.
     define: { 'import.meta.url': JSON.stringify(fromHere('../store/queries/migrate.ts').href) },
-    banner: { js: `import { createRequire as requireFrom } from 'node:module'; const require = requireFrom(${JSON.stringify(import.meta.url)});` },
+    banner: {
+      js: `import { createRequire as requireFrom } from 'node:module'; const require = requireFrom(${JSON.stringify(import.meta.url)});`,
+    },
     logLevel: 'silent',
   });
   await stop();
@@ -50,7 +52,9 @@ const shared: Plugin = {
   setup(build) {
     build.onResolve({ filter: /\/errors\.ts$/ }, ({ path: file, resolveDir }) => {
       const resolved = path.join(resolveDir, file);
-      return resolved === fileURLToPath(fromHere('../core/errors.ts')) ? { path: pathToFileURL(resolved).href, external: true } : undefined;
+      return resolved === fileURLToPath(fromHere('../core/errors.ts'))
+        ? { path: pathToFileURL(resolved).href, external: true }
+        : undefined;
     });
   },
 };

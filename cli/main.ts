@@ -42,7 +42,9 @@ export async function start(registers = verbs): Promise<void> {
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
   const code = await main(process.argv.slice(2), registers);
   // The process exits when the verb has ended, even if a timer or connection is still open.
-  await Promise.all([process.stdout, process.stderr].map((stream) => new Promise((written) => stream.write('', written))));
+  await Promise.all(
+    [process.stdout, process.stderr].map((stream) => new Promise((written) => stream.write('', written))),
+  );
   process.exit(code);
 }
 

@@ -40,4 +40,5 @@ export async function settingsOf(
 }
 
 /** Returns commander's name for a flag's value: `--gateway-port` is `gatewayPort`. */
-const attributeOf = (flag: string): string => flag.replace(/^--/, '').replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
+const attributeOf = (flag: string): string =>
+  flag.replace(/^--/, '').replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());

@@ -17,14 +17,14 @@ function openFolder(name: string, file?: string): string {
   return path;
 }
 
-test('a new folder, an empty folder and a home of an older release are closed to other users', () => {
+test('a deployment’s folder is closed to other users when it is new, empty or of an older release', () => {
   for (const path of [join(folder, 'deep/new'), openFolder('empty'), openFolder('older', 'secrets.json')]) {
     makePrivate(path);
     expect(modeOf(path)).toBe('700');
   }
 });
 
-test('a folder that holds something else keeps its mode', () => {
+test('a folder given as a deployment’s keeps its permissions when it holds something else', () => {
   const path = openFolder('shared', 'thesis.tex');
   makePrivate(path);
   expect(modeOf(path)).toBe('755');

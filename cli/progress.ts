@@ -50,7 +50,11 @@ export function stackProgress(stream?: NodeJS.WriteStream): { show(state: StackS
       for (const { name, status } of changed) known.set(name, status);
       const reported = changed.filter(({ status }) => status !== 'waiting');
       if (open.length === 0) line.show(state.status === 'ready' ? 'all ready' : 'starting');
-      else if (reported.length) line.show(summary, reported.map(({ name, status, detail }) => `${name} ${status}${detail ? `: ${detail}` : ''}`).join(', '));
+      else if (reported.length)
+        line.show(
+          summary,
+          reported.map(({ name, status, detail }) => `${name} ${status}${detail ? `: ${detail}` : ''}`).join(', '),
+        );
     },
     end: () => line?.end(),
   };

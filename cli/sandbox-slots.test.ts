@@ -42,7 +42,10 @@ class Host {
 
   activities() {
     return {
-      runAgent: async (key: Key) => (await this.agent(), this.held.has(key.trialId) ? { outcome: null, seconds: {} } : { outcome: 'infra_error', seconds: {} }),
+      runAgent: async (key: Key) => (
+        await this.agent(),
+        this.held.has(key.trialId) ? { outcome: null, seconds: {} } : { outcome: 'infra_error', seconds: {} }
+      ),
       verifyTrial: async (key: Key) => (this.#close(key), { outcome: null, rewards: { reward: 1 }, seconds: {} }),
       closeSandbox: async (key: Key) => this.#close(key),
     };
@@ -59,7 +62,12 @@ class Host {
       this.mostHeld = Math.max(this.mostHeld, this.held.size);
       return { finished: null, attempt: key.attempt, host: this.name };
     };
-    const worker = await Worker.create({ connection, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...sandboxSlotOptions(this.slots, this.#perSecond) });
+    const worker = await Worker.create({
+      connection,
+      taskQueue: SANDBOX_QUEUE,
+      activities: { openTrial },
+      ...sandboxSlotOptions(this.slots, this.#perSecond),
+    });
     return { worker, running: worker.run().finally(() => connection.close()) };
   }
 }
@@ -78,7 +86,19 @@ async function withHosts<T>(world: FakeWorld, hosts: Host[], body: () => Promise
 let serial = 0;
 function startGroup(size: number): Promise<WorkflowHandle> {
   const id = `slots${++serial}/0.1/0`;
-  const plan: GroupPlan = { id, trialPrefix: `slots${serial}`, runId: `slots${serial}`, kind: 'train', iteration: 0, take: 1, ordinal: 0, size, task: 't', agent: 'a', policyVersion: 0 };
+  const plan: GroupPlan = {
+    id,
+    trialPrefix: `slots${serial}`,
+    runId: `slots${serial}`,
+    kind: 'train',
+    iteration: 0,
+    take: 1,
+    ordinal: 0,
+    size,
+    task: 't',
+    agent: 'a',
+    policyVersion: 0,
+  };
   return environment.client.workflow.start('rolloutGroup', { workflowId: id, taskQueue: TASK_QUEUE, args: [plan] });
 }
 
@@ -104,7 +124,7 @@ test('a full host takes no more trials, and a host with free slots runs them', a
   expect(free.mostHeld).toBeLessThanOrEqual(3);
 });
 
-test('a hundred sandboxes start no faster than the configured rate', async () => {
+test('a worker opens a hundred sandboxes no faster than the configured rate', async () => {
   const host = new Host('paced', 100, 25);
   await withHosts(new FakeWorld(), [host], async () => (await startGroup(100)).result());
   const times = host.opened.map(({ at }) => at).toSorted((a, b) => a - b);
@@ -113,7 +133,7 @@ test('a hundred sandboxes start no faster than the configured rate', async () =>
   expect((times.at(-1) ?? 0) - (times[0] ?? 0)).toBeGreaterThan(97 * 40 - 200);
 });
 
-test('openings that fail free their slots', async () => {
+test('a sandbox that a worker cannot open frees its slot', async () => {
   const host = new Host('failing', 2);
   host.open = async ({ trialId, attempt }) => {
     if (attempt === 1) throw ApplicationFailure.nonRetryable('the disk is full');
@@ -125,7 +145,7 @@ test('openings that fail free their slots', async () => {
   });
 });
 
-test('openings that are cancelled, before and after they had their sandbox, free their slots', async () => {
+test('opening a sandbox frees its slot when it is cancelled, before and after the sandbox was there', async () => {
   const host = new Host('cancelled', 3);
   const release = Promise.withResolvers<void>();
   host.open = async ({ trialId }) => {

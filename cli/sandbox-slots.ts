@@ -6,7 +6,10 @@ import type { HostSlots } from '../activities/sandbox/host-slots.ts';
  * Trials that a full host would delay wait in the queue, where another host finds them. There is only one poller, because each
  * waiting poll may bring a trial at once, whatever the rate.
  */
-export function sandboxSlotOptions(slots: HostSlots, perSecond: number): Pick<WorkerOptions, 'tuner' | 'maxActivitiesPerSecond' | 'activityTaskPollerBehavior'> {
+export function sandboxSlotOptions(
+  slots: HostSlots,
+  perSecond: number,
+): Pick<WorkerOptions, 'tuner' | 'maxActivitiesPerSecond' | 'activityTaskPollerBehavior'> {
   const activityTaskSlotSupplier: CustomSlotSupplier<ActivitySlotInfo> = {
     type: 'custom',
     reserveSlot: (_context, signal) => slots.permit(signal),
@@ -17,7 +20,12 @@ export function sandboxSlotOptions(slots: HostSlots, perSecond: number): Pick<Wo
   };
   const unused = { type: 'fixed-size', numSlots: 1 } as const;
   return {
-    tuner: { activityTaskSlotSupplier, workflowTaskSlotSupplier: unused, localActivityTaskSlotSupplier: unused, nexusTaskSlotSupplier: unused },
+    tuner: {
+      activityTaskSlotSupplier,
+      workflowTaskSlotSupplier: unused,
+      localActivityTaskSlotSupplier: unused,
+      nexusTaskSlotSupplier: unused,
+    },
     maxActivitiesPerSecond: perSecond,
     activityTaskPollerBehavior: { type: 'simple-maximum', maximum: 1 },
   };

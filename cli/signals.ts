@@ -6,6 +6,7 @@ import { Interrupted } from './exit.ts';
  */
 export function shutdownSignal(): AbortSignal {
   const controller = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => controller.abort(new Interrupted()));
+  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+    process.on(name, () => controller.abort(new Interrupted()));
   return controller.signal;
 }

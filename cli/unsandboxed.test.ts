@@ -22,21 +22,52 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true }));
 
-const WORKER = ['worker', '--only', 'activities', '--temporal-address', '127.0.0.1:1', '--database-url', 'postgres://127.0.0.1:1/x', '--gateway-url', 'http://127.0.0.1:1', '--secret', 'a secret of sixteen'];
+const WORKER = [
+  'worker',
+  '--only',
+  'activities',
+  '--temporal-address',
+  '127.0.0.1:1',
+  '--database-url',
+  'postgres://127.0.0.1:1/x',
+  '--gateway-url',
+  'http://127.0.0.1:1',
+  '--secret',
+  'a secret of sixteen',
+];
 
-test.each([{ verb: WORKER }, { verb: ['up', '--no-install'] }])('`$verb.0` ends with exit code 3 where bubblewrap does not work, and names the flag that allows it', ({ verb }) => {
-  const { status, stderr } = trialgate(...verb);
-  expect(stderr).toContain('no user namespaces');
-  expect(stderr).toContain('--unsandboxed');
-  expect(status).toBe(EXIT.missingPrerequisite);
-});
+test.each([{ verb: WORKER }, { verb: ['up', '--no-install'] }])(
+  '`$verb.0` ends with exit code 3 where bubblewrap does not work, and names the flag that allows it',
+  ({ verb }) => {
+    const { status, stderr } = trialgate(...verb);
+    expect(stderr).toContain('no user namespaces');
+    expect(stderr).toContain('--unsandboxed');
+    expect(status).toBe(EXIT.missingPrerequisite);
+  },
+);
 
-test('the doctor says that bubblewrap is missing, and with `--unsandboxed` what does not hold without it', () => {
+test('`doctor` says that bubblewrap is missing, and with `--unsandboxed` what sandboxes do not prevent without it', () => {
   const refused = trialgate('doctor', '--json');
   expect(refused.status).toBe(EXIT.missingPrerequisite);
-  expect(JSON.parse(refused.stdout)).toContainEqual({ check: 'bubblewrap', result: 'missing', finding: expect.stringContaining('--unsandboxed') });
+  expect(JSON.parse(refused.stdout)).toContainEqual({
+    check: 'bubblewrap',
+    result: 'missing',
+    finding: expect.stringContaining('--unsandboxed'),
+  });
   const findings = JSON.parse(trialgate('doctor', '--json', '--unsandboxed').stdout);
-  expect(findings).toContainEqual({ check: 'bubblewrap', result: 'warning', finding: expect.stringContaining('no user namespaces') });
-  expect(findings).toContainEqual({ check: 'sandboxes', result: 'warning', finding: expect.stringMatching(/^A sandbox reads every file/) });
-  expect(findings).toContainEqual({ check: 'network', result: 'warning', finding: expect.stringContaining('agents reach all that this host reaches') });
+  expect(findings).toContainEqual({
+    check: 'bubblewrap',
+    result: 'warning',
+    finding: expect.stringContaining('no user namespaces'),
+  });
+  expect(findings).toContainEqual({
+    check: 'sandboxes',
+    result: 'warning',
+    finding: expect.stringMatching(/^A sandbox reads every file/),
+  });
+  expect(findings).toContainEqual({
+    check: 'network',
+    result: 'warning',
+    finding: expect.stringContaining('agents reach all that this host reaches'),
+  });
 });

@@ -62,10 +62,30 @@ async function optionsOf(settings: WorkerSettings, temporal: Client, db: Databas
     const sandboxes = new HostSandboxes(home, maxSandboxes);
     await sweepSandboxes(home);
     console.log((await isolation()).statement);
-    const { general, sandbox, host } = createActivities({ db, temporal, gatewayUrls, home, secret, hostQueue, sandboxes });
+    const { general, sandbox, host } = createActivities({
+      db,
+      temporal,
+      gatewayUrls,
+      home,
+      secret,
+      hostQueue,
+      sandboxes,
+    });
     const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
-    options.push({ ...shared, ...heartbeats, taskQueue: TASK_QUEUE, activities: general, maxConcurrentActivityTaskExecutions: 2000 });
-    options.push({ ...shared, ...heartbeats, taskQueue: SANDBOX_QUEUE, activities: sandbox, ...sandboxSlotOptions(sandboxes.slots, sandboxesPerSecond) });
+    options.push({
+      ...shared,
+      ...heartbeats,
+      taskQueue: TASK_QUEUE,
+      activities: general,
+      maxConcurrentActivityTaskExecutions: 2000,
+    });
+    options.push({
+      ...shared,
+      ...heartbeats,
+      taskQueue: SANDBOX_QUEUE,
+      activities: sandbox,
+      ...sandboxSlotOptions(sandboxes.slots, sandboxesPerSecond),
+    });
     options.push({
       ...shared,
       ...heartbeats,
@@ -84,7 +104,8 @@ async function connect(address: string, signal: AbortSignal): Promise<NativeConn
     try {
       return await NativeConnection.connect({ address });
     } catch (error) {
-      if (waited % 10 === 0) console.log(`waiting for Temporal at ${address}: ${error instanceof Error ? error.message : error}`);
+      if (waited % 10 === 0)
+        console.log(`waiting for Temporal at ${address}: ${error instanceof Error ? error.message : error}`);
       await delay(1000, undefined, { signal });
     }
   }

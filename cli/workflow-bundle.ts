@@ -12,7 +12,10 @@ const folder = path.join(REPOSITORY, 'workflows');
 export async function workflowBundle(): Promise<{ codePath: string }> {
   const codePath = path.join(INSTALLS.root, 'workflows', `${digest()}.js`);
   if (!existsSync(codePath)) {
-    const { code } = await bundleWorkflowCode({ workflowsPath: path.join(folder, 'index.ts'), logger: new DefaultLogger('ERROR') });
+    const { code } = await bundleWorkflowCode({
+      workflowsPath: path.join(folder, 'index.ts'),
+      logger: new DefaultLogger('ERROR'),
+    });
     mkdirSync(path.dirname(codePath), { recursive: true });
     writeAtomically(codePath, code);
   }
@@ -22,7 +25,8 @@ export async function workflowBundle(): Promise<{ codePath: string }> {
 function digest(): string {
   const hash = createHash('sha256').update(readFileSync(path.join(REPOSITORY, 'package-lock.json')));
   for (const name of readdirSync(folder).toSorted()) {
-    if (name.endsWith('.ts') && !name.endsWith('.test.ts')) hash.update(name).update(readFileSync(path.join(folder, name)));
+    if (name.endsWith('.ts') && !name.endsWith('.test.ts'))
+      hash.update(name).update(readFileSync(path.join(folder, name)));
   }
   return hash.digest('hex').slice(0, 16);
 }

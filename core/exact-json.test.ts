@@ -10,11 +10,11 @@ test.each([
   '{"a\\"10":1,"\\\\":2,"":3,"__proto__":{"5":1.0}}',
   '[0.1,1e-7,-12.5,123456789012345]',
   '{"lr":0.0000001,"ts":1732390000.123456789,"price":1234567890123.45678,"x":[-0.00000012, 0.000001]}'.replace(' ', ''),
-])('%s is written as it was read', (text) => {
+])('stringifyExact writes %s exactly as parseExact read it', (text) => {
   expect(stringifyExact(parseExact(text))).toBe(text);
 });
 
-test('a number that is kept as it was written does not count as an object and has its value', () => {
+test('a number that parseExact keeps as it was written has its value and does not count as an object', () => {
   const value = parseExact('{"t": 1.0, "u": 2}');
   expect(isObject(value)).toBe(true);
   const { t, u } = isObject(value) ? value : {};

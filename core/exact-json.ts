@@ -35,11 +35,14 @@ const INDEX_KEYS = new RegExp(String.raw`(?<=[{,\s])"${DIGITS}"(?=\s*:)`, 'g');
 const MARKED_KEYS = new RegExp(`(?<=[{,])"${MARK}(${MARK}*[0-9]+)":`, 'g');
 
 /** Matches a number that JavaScript may write in another form: long numbers, tiny ones, a zero at the end of a fraction, exponents, `-0`. */
-const LOSSY = /[[:,\s]-?(?:\d{16,}|0(?<=-0)|\d+\.\d*0|0\.0{6}\d+|(?=[\d.]{17})\d+\.\d+|\d+(?:\.\d+)?[eE][-+]?\d+)\s*[,}\]]/;
+const LOSSY =
+  /[[:,\s]-?(?:\d{16,}|0(?<=-0)|\d+\.\d*0|0\.0{6}\d+|(?=[\d.]{17})\d+\.\d+|\d+(?:\.\d+)?[eE][-+]?\d+)\s*[,}\]]/;
 
 function keepSource(_key: string, value: unknown, context?: { source?: string }): unknown {
   const source = context?.source;
-  return typeof value === 'number' && source !== undefined && !isCanonical(value, source) ? JSON.rawJSON(source) : value;
+  return typeof value === 'number' && source !== undefined && !isCanonical(value, source)
+    ? JSON.rawJSON(source)
+    : value;
 }
 
 const isCanonical = (value: number, source: string): boolean => String(value) === source && !Object.is(value, -0);

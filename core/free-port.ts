@@ -15,7 +15,9 @@ export async function holdPort(port: number, host: string): Promise<HeldPort | n
   const server = createServer((socket) => socket.destroy()).unref();
   return new Promise((resolve) => {
     server.once('error', () => resolve(null));
-    server.listen({ port, host, exclusive: true }, () => resolve({ port, close: () => new Promise((closed) => server.close(() => closed())) }));
+    server.listen({ port, host, exclusive: true }, () =>
+      resolve({ port, close: () => new Promise((closed) => server.close(() => closed())) }),
+    );
   });
 }
 

@@ -25,7 +25,7 @@ export type TrainStepInput = {
   batch_path: string;
   batch_sha256: string;
   home: string;
-  trainer: TrainerSettings & { loss_scale_factor: number };
+  trainer: TrainerSettings;
 };
 
 export type TrainStepResult = Checkpoint & {
@@ -36,7 +36,7 @@ export type TrainStepResult = Checkpoint & {
 };
 
 export type PublishInput = {
-  label: string;
+  weight_version: string;
   checkpoint: string;
   checkpoint_sha256: string;
   replicas: string[];
@@ -48,13 +48,18 @@ export type PublishInput = {
   canary_tolerance: number | null;
   /** The checksum of the tensors on replicas that confirmed this version earlier; null when there are none. */
   checksum?: string | null;
-  previous: { label: string; checkpoint: string; checkpoint_sha256: string; checksums: Record<string, string> } | null;
+  previous: {
+    weight_version: string;
+    checkpoint: string;
+    checkpoint_sha256: string;
+    checksums: Record<string, string>;
+  } | null;
 };
 
 export type ReplicaReport = {
   url: string;
   ok: boolean;
-  label: string | null;
+  weight_version: string | null;
   checksum: string | null;
   canary_difference: number | null;
   seconds: number;

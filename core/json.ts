@@ -2,7 +2,8 @@ import { isRawNumber } from './exact-json.ts';
 
 export type JsonObject = Record<string, unknown>;
 
-export const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null && !Array.isArray(value) && !isRawNumber(value);
+export const isObject = (value: unknown): value is JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !isRawNumber(value);
 
 /**
  * Returns JSON that PostgreSQL can store. Its text has neither NUL nor half a surrogate pair, which a model or an engine may write: U+FFFD
@@ -10,7 +11,9 @@ export const isObject = (value: unknown): value is JsonObject => typeof value ==
  */
 export function toStorable(value: unknown): string {
   const json = JSON.stringify(value);
-  return json.includes('\\u') ? json.replace(/(\\\\)|\\u(?:0000|d[89a-f]..)/g, (_, backslash?: string) => backslash ?? '\uFFFD') : json;
+  return json.includes('\\u')
+    ? json.replace(/(\\\\)|\\u(?:0000|d[89a-f]..)/g, (_, backslash?: string) => backslash ?? '\uFFFD')
+    : json;
 }
 
 /** True when PostgreSQL can store the JSON of the value as it is. */

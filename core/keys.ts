@@ -49,9 +49,11 @@ export function sameText(a: string, b: string): boolean {
 }
 
 /** Returns a keyed hash that identifies a secret without revealing it. It cannot equal an attempt's proof, which hashes two lines. */
-export const fingerprintOf = (secret: string): string => createHmac('sha256', secret).update('the deployment of this secret').digest('base64url');
+export const fingerprintOf = (secret: string): string =>
+  createHmac('sha256', secret).update('the deployment of this secret').digest('base64url');
 
-const named = (trialId: string, attempt: number, proof: string): string => `tg-${attempt}-${Buffer.from(trialId).toString('base64url')}-${proof}`;
+const named = (trialId: string, attempt: number, proof: string): string =>
+  `tg-${attempt}-${Buffer.from(trialId).toString('base64url')}-${proof}`;
 
 const proofOf = (secret: string, trialId: string, attempt: number): string =>
   createHmac('sha256', secret).update(`${trialId}\n${attempt}`).digest('base64url');

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 
-const choice = (value: z.ZodNumber) => z.union([value, z.strictObject({ default: value }), z.literal('agent')], 'a number, {default: number}, or `agent`');
+const choice = (value: z.ZodNumber) =>
+  z.union([value, z.strictObject({ default: value }), z.literal('agent')], 'a number, {default: number}, or `agent`');
 const texts = z.array(z.string().min(1)).min(1);
 
 /** The settings by which a trial's calls are sampled, with vLLM's names. */
@@ -17,7 +18,10 @@ export const samplingChoices = z
     max_tokens: choice(z.int().min(1)),
     seed: choice(z.int()),
     /** The texts at which a reply ends. */
-    stop: z.union([texts, z.strictObject({ default: texts }), z.literal('agent')], 'a list of texts, {default: a list of texts}, or `agent`'),
+    stop: z.union(
+      [texts, z.strictObject({ default: texts }), z.literal('agent')],
+      'a list of texts, {default: a list of texts}, or `agent`',
+    ),
     /** Variables of the model's chat template, such as `enable_thinking`. They override the agent's. */
     chat_template_kwargs: z.record(z.string(), z.unknown()),
     /**

@@ -15,7 +15,9 @@ export function isTransient(error: unknown): boolean {
     if (TRANSIENT.test(code) || /^(ECONN|EPIPE|ENOENT|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|EAI_)/.test(code)) return true;
     return false;
   }
-  return /connection (terminated|timeout|ended|attempt failed|lost)|timeout exceeded|client has encountered|not queryable/i.test(messages(error));
+  return /connection (terminated|timeout|ended|attempt failed|lost)|timeout exceeded|client has encountered|not queryable/i.test(
+    messages(error),
+  );
 }
 
 function messages(error: unknown): string {

@@ -19,7 +19,8 @@ import { sessionRoutes } from './routes/sessions.ts';
 export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   // Ignores a slash at the end of a path.
   const app = new Hono<GatewayEnv>({ strict: false });
-  for (const path of ['/sessions', '/sessions/*', '/health', '/metrics', '/openapi.json', '/docs', '/docs/*']) app.use(path, withRequestId);
+  for (const path of ['/sessions', '/sessions/*', '/health', '/metrics', '/openapi.json', '/docs', '/docs/*'])
+    app.use(path, withRequestId);
   app.route('/', healthRoutes(deps));
   app.route('/', docsRoutes(deps));
   app.route('/', rewardRoutes(deps));
@@ -37,17 +38,28 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
     const protocol = protocolOf(c.req.path);
     noteRefusal(deps, c, failure, protocol);
     if (failure.status === 500) {
-      const because = failure.cause instanceof Error && failure.cause !== error ? `; because of ${failure.cause.stack}` : '';
+      const because =
+        failure.cause instanceof Error && failure.cause !== error ? `; because of ${failure.cause.stack}` : '';
       deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}${because}`);
     }
     return errorResponse(failure, protocol);
   };
-  app.notFound((c) => refuse(c, c.req.header('upgrade')?.toLowerCase() === 'websocket' ? noWebSocket() : noRoute(c.req.method, c.req.path)));
+  app.notFound((c) =>
+    refuse(
+      c,
+      c.req.header('upgrade')?.toLowerCase() === 'websocket' ? noWebSocket() : noRoute(c.req.method, c.req.path),
+    ),
+  );
   app.onError((error, c) => refuse(c, error));
   return app;
 }
 
-const noRoute = (method: string, path: string) => new Failure(404, 'not_found', `this gateway has no route ${method} ${path}: its routes are at /docs`);
+const noRoute = (method: string, path: string) =>
+  new Failure(404, 'not_found', `this gateway has no route ${method} ${path}: its routes are at /docs`);
 
 /** A client that speaks WebSockets falls back to HTTP at once on this status. On other statuses it first tries several times. */
-const noWebSocket = () => new Failure(426, 'upgrade_required', 'this gateway does not support WebSockets: send the request by HTTP', { retryable: false, headers: { upgrade: 'HTTP/1.1' } });
+const noWebSocket = () =>
+  new Failure(426, 'upgrade_required', 'this gateway does not support WebSockets: send the request by HTTP', {
+    retryable: false,
+    headers: { upgrade: 'HTTP/1.1' },
+  });

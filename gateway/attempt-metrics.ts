@@ -9,22 +9,57 @@ const MOST_VERSIONS = 50;
  * most errors.
  */
 export function attemptMetrics(counts: readonly AttemptCount[]): string {
-  const versions = sumBy(counts, ({ runId, policyVersion }) => labels({ run: runId, policy_version: String(policyVersion ?? '') }), ({ policyVersion }) => policyVersion ?? -1);
-  const tasks = sumBy(counts, ({ runId, task }) => labels({ run: runId, task }), () => 0);
+  const versions = sumBy(
+    counts,
+    ({ runId, policyVersion }) => labels({ run: runId, policy_version: String(policyVersion ?? '') }),
+    ({ policyVersion }) => policyVersion ?? -1,
+  );
+  const tasks = sumBy(
+    counts,
+    ({ runId, task }) => labels({ run: runId, task }),
+    () => 0,
+  );
   const newest = versions.toSorted((a, b) => b.rank - a.rank).slice(0, MOST_VERSIONS);
-  const worst = tasks.filter(({ infraErrors }) => infraErrors > 0).toSorted((a, b) => b.infraErrors - a.infraErrors).slice(0, MOST_TASKS);
+  const worst = tasks
+    .filter(({ infraErrors }) => infraErrors > 0)
+    .toSorted((a, b) => b.infraErrors - a.infraErrors)
+    .slice(0, MOST_TASKS);
   return [
-    ...family('trialgate_attempts_by_policy_total', 'Ended attempts of the runs under way, by the policy version that their first tokens are from.', newest, 'ended'),
-    ...family('trialgate_infra_errors_by_policy_total', 'Attempts of them that ended by an infrastructure error.', newest, 'infraErrors'),
-    ...family('trialgate_attempts_by_task_total', 'Ended attempts of the runs under way, of tasks that had infrastructure errors.', worst, 'ended'),
-    ...family('trialgate_infra_errors_by_task_total', 'Attempts of them that ended by an infrastructure error.', worst, 'infraErrors'),
+    ...family(
+      'trialgate_attempts_by_policy_total',
+      'Ended attempts of the runs under way, by the policy version that their first tokens are from.',
+      newest,
+      'ended',
+    ),
+    ...family(
+      'trialgate_infra_errors_by_policy_total',
+      'Attempts of them that ended by an infrastructure error.',
+      newest,
+      'infraErrors',
+    ),
+    ...family(
+      'trialgate_attempts_by_task_total',
+      'Ended attempts of the runs under way, of tasks that had infrastructure errors.',
+      worst,
+      'ended',
+    ),
+    ...family(
+      'trialgate_infra_errors_by_task_total',
+      'Attempts of them that ended by an infrastructure error.',
+      worst,
+      'infraErrors',
+    ),
     '',
   ].join('\n');
 }
 
 type Sum = { labels: string; rank: number; ended: number; infraErrors: number };
 
-function sumBy(counts: readonly AttemptCount[], labelsOf: (count: AttemptCount) => string, rankOf: (count: AttemptCount) => number): Sum[] {
+function sumBy(
+  counts: readonly AttemptCount[],
+  labelsOf: (count: AttemptCount) => string,
+  rankOf: (count: AttemptCount) => number,
+): Sum[] {
   const sums = new Map<string, Sum>();
   for (const count of counts) {
     const key = labelsOf(count);
@@ -34,8 +69,14 @@ function sumBy(counts: readonly AttemptCount[], labelsOf: (count: AttemptCount) 
   return [...sums.values()];
 }
 
-const family = (name: string, help: string, sums: readonly Sum[], what: 'ended' | 'infraErrors'): string[] =>
-  [`# HELP ${name} ${help}`, `# TYPE ${name} counter`, ...sums.map((sum) => `${name}{${sum.labels}} ${sum[what]}`)];
+const family = (name: string, help: string, sums: readonly Sum[], what: 'ended' | 'infraErrors'): string[] => [
+  `# HELP ${name} ${help}`,
+  `# TYPE ${name} counter`,
+  ...sums.map((sum) => `${name}{${sum.labels}} ${sum[what]}`),
+];
 
 /** Prometheus uses JSON's escapes for quotes, backslashes and line breaks. */
-const labels = (pairs: Record<string, string>): string => Object.entries(pairs).map(([name, value]) => `${name}=${JSON.stringify(value)}`).join(',');
+const labels = (pairs: Record<string, string>): string =>
+  Object.entries(pairs)
+    .map(([name, value]) => `${name}=${JSON.stringify(value)}`)
+    .join(',');

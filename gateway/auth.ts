@@ -1,5 +1,5 @@
 import { attemptOfKey, sameText, trialOfKey } from '../core/keys.ts';
-import { isTrialId } from '../core/trial-id.ts';
+import { isTrialId } from '../core/ids.ts';
 import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Failure } from './failure.ts';
@@ -9,12 +9,19 @@ import { withStoreRetry } from './with-store-retry.ts';
 const bearer = (headers: Headers): string => /^Bearer\s+(.+?)\s*$/i.exec(headers.get('authorization') ?? '')?.[1] ?? '';
 
 /** True when the request has the admin key. Without an admin key the gateway listens on loopback only, and any local program counts. */
-export const holdsAdminKey = ({ adminKey }: GatewayDeps, headers: Headers): boolean => (adminKey === null ? isLocal(headers) : sameText(bearer(headers), adminKey));
+export const holdsAdminKey = ({ adminKey }: GatewayDeps, headers: Headers): boolean =>
+  adminKey === null ? isLocal(headers) : sameText(bearer(headers), adminKey);
 
 /** Throws a 401 unless the request has the admin key. */
 export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
   if (holdsAdminKey(deps, headers)) return;
-  if (deps.adminKey === null) throw new Failure(403, 'not_local', 'without an admin key, session routes answer only programs that call localhost: call it there, or start the gateway with --admin-key', { retryable: false });
+  if (deps.adminKey === null)
+    throw new Failure(
+      403,
+      'not_local',
+      'without an admin key, session routes answer only programs that call localhost: call it there, or start the gateway with --admin-key',
+      { retryable: false },
+    );
   throw unauthorized('session routes need the admin key: send `Authorization: Bearer <admin key>`');
 }
 
@@ -34,20 +41,31 @@ export function claimOf({ secret }: GatewayDeps, named: string | undefined, head
  * Returns the trial whose open attempt the request's key proves (invariant 5). Without a trial in the URL it is the one that the key names.
  * The transaction that records the call checks the attempt again. `keyed` requires a key even where the URL alone would be enough.
  */
-export const openTrialOf = (deps: GatewayDeps, named: string | undefined, headers: Headers, { keyed = false } = {}): Promise<TrialNow> =>
-  openClaimed(deps, claimOf(deps, named, headers), headers, { keyed });
+export const openTrialOf = (
+  deps: GatewayDeps,
+  named: string | undefined,
+  headers: Headers,
+  { keyed = false } = {},
+): Promise<TrialNow> => openClaimed(deps, claimOf(deps, named, headers), headers, { keyed });
 
-export async function openClaimed(deps: GatewayDeps, { trialId, attempt: proven }: Claim, headers: Headers, { keyed = false } = {}): Promise<TrialNow> {
+export async function openClaimed(
+  deps: GatewayDeps,
+  { trialId, attempt: proven }: Claim,
+  headers: Headers,
+  { keyed = false } = {},
+): Promise<TrialNow> {
   if (trialId === null) throw unauthorized("the URL names no trial: send the trial's own key, or use its base URL");
   const trial = isTrialId(trialId) && (await withStoreRetry(deps, () => deps.trials.find(trialId)));
   // Trial ids are guessable: answer 401, not 404, so that callers without a key cannot probe.
-  if (!trial && (proven !== null || deps.settings.compat === 'verl')) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
+  if (!trial && (proven !== null || deps.settings.compat === 'verl'))
+    throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
   const attempt = proven ?? (keyed || !trial ? null : attemptOfUrl(deps, trial, headers));
   if (!trial || attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);
   if (attempt !== trial.attempt) {
     throw closed(`attempt ${attempt} of trial ${trialId} is closed: attempt ${trial.attempt} is the current one`);
   }
-  if (trial.status !== 'created') throw closed(`trial ${trialId} has ended (${trial.outcome ?? trial.status}): it takes no more calls`);
+  if (trial.status !== 'created')
+    throw closed(`trial ${trialId} has ended (${trial.outcome ?? trial.status}): it takes no more calls`);
   return trial;
 }
 
@@ -56,9 +74,12 @@ export async function openClaimed(deps: GatewayDeps, { trialId, attempt: proven 
  * ours. Web pages, which send an origin, are refused.
  */
 const attemptOfUrl = ({ settings }: GatewayDeps, trial: TrialNow, headers: Headers): number | null =>
-  settings.compat === 'verl' && trial.runId === null && !bearer(headers).startsWith('tg-') && !headers.has('origin') ? trial.attempt : null;
+  settings.compat === 'verl' && trial.runId === null && !bearer(headers).startsWith('tg-') && !headers.has('origin')
+    ? trial.attempt
+    : null;
 
-export const attemptEnded = (trialId: string, attempt: number) => closed(`attempt ${attempt} of trial ${trialId} has ended`);
+export const attemptEnded = (trialId: string, attempt: number) =>
+  closed(`attempt ${attempt} of trial ${trialId} has ended`);
 
 const closed = (message: string) => new Failure(409, 'attempt_closed', message, { retryable: false });
 

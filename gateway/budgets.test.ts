@@ -11,7 +11,7 @@ import { until } from '../tests/support/harness/until.ts';
 import { useDatabase } from '../tests/support/harness/use-database.ts';
 import { allowance } from './budgets.ts';
 import { Counters } from './counters.ts';
-import { DEFAULT_SETTINGS } from './deps.ts';
+import { DEFAULT_SETTINGS } from './settings.ts';
 import { chatCompletions } from './protocols/chat-completions.ts';
 import { Trials } from './trials.ts';
 
@@ -27,13 +27,22 @@ async function trialWith(budgets: Budgets, settings: Partial<typeof DEFAULT_SETT
     return findTrials(store.db, ids);
   };
   const stopping = new AbortController();
-  const deps = { db: store.db, trials: new Trials(find), counters: new Counters(), stopping: stopping.signal, settings: { ...DEFAULT_SETTINGS, ...settings } };
+  const deps = {
+    db: store.db,
+    trials: new Trials(find),
+    counters: new Counters(),
+    stopping: stopping.signal,
+    settings: { ...DEFAULT_SETTINGS, ...settings },
+  };
   const now = async (): Promise<TrialNow> => {
     const trial = await findTrial(store.db, id);
     if (!trial) throw new Error('the trial is gone');
     return trial;
   };
-  const request = (n: number) => chatCompletions.parse(new TextEncoder().encode(JSON.stringify({ messages: [{ role: 'user', content: 'Hello' }], n })));
+  const request = (n: number) =>
+    chatCompletions.parse(
+      new TextEncoder().encode(JSON.stringify({ messages: [{ role: 'user', content: 'Hello' }], n })),
+    );
   return {
     id,
     reads,
@@ -42,31 +51,36 @@ async function trialWith(budgets: Budgets, settings: Partial<typeof DEFAULT_SETT
     now,
     ask: async (n = 1) => allowance(deps, await now(), request(n), new AbortController().signal),
     /** Reserves a place as a call under way in another process does. */
-    fill: () => reserveCall(store.db, { trialId: id, attempt: 1, callId: crypto.randomUUID(), replies: 1, tokens: null }),
-    locker: async () => (await store.db.execute<{ xmax: string }>(sql`select xmax::text from trials where id = ${id}`)).rows[0]?.xmax,
+    fill: () =>
+      reserveCall(store.db, { trialId: id, attempt: 1, callId: crypto.randomUUID(), replies: 1, tokens: null }),
+    locker: async () =>
+      (await store.db.execute<{ xmax: string }>(sql`select xmax::text from trials where id = ${id}`)).rows[0]?.xmax,
   };
 }
 
-test.each([{ calls: 1 }, { tokens: 10 }])('a call that waits for a budget does not lock its trial while it waits: %j', async (budgets) => {
-  const { id, ask, fill, locker, reads, counters } = await trialWith(budgets);
-  await fill();
-  const before = await locker();
-  const waiting = ask();
-  await until(() => reads.count >= 3 && counters.waiting === 1);
-  expect(await locker()).toBe(before);
-  await expireReservations(store.db, id);
-  expect((await waiting).reservation).not.toBeNull();
-  expect(counters.waiting).toBe(0);
-});
+test.each([{ calls: 1 }, { tokens: 10 }])(
+  'a call that waits for room in a budget does not lock its trial’s row in PostgreSQL: %j',
+  async (budgets) => {
+    const { id, ask, fill, locker, reads, counters } = await trialWith(budgets);
+    await fill();
+    const before = await locker();
+    const waiting = ask();
+    await until(() => reads.count >= 3 && counters.waiting === 1);
+    expect(await locker()).toBe(before);
+    await expireReservations(store.db, id);
+    expect((await waiting).reservation).not.toBeNull();
+    expect(counters.waiting).toBe(0);
+  },
+);
 
-test('a call that waits for one that does not end gets 429 with a time to retry after', async () => {
+test('a call that waits too long for the part of a budget that another call reserved gets 429 with `Retry-After`', async () => {
   const { ask, fill, counters } = await trialWith({ calls: 1 }, { idleMs: 1 });
   await fill();
   await expect(ask()).rejects.toMatchObject({ status: 429, code: 'budget_reserved', headers: { 'retry-after': '5' } });
   expect(counters.waiting).toBe(0);
 });
 
-test('a call that waits gets 503 when its gateway stops', async () => {
+test('a call that waits for room in a budget gets 503 when its gateway stops', async () => {
   const { ask, fill, stopping, counters } = await trialWith({ calls: 1 });
   await fill();
   const waiting = expect(ask()).rejects.toMatchObject({ status: 503, code: 'shutting_down' });
@@ -75,7 +89,7 @@ test('a call that waits gets 503 when its gateway stops', async () => {
   await waiting;
 });
 
-test('a reservation that is granted after its call gave up is released', async () => {
+test('a budget reservation that PostgreSQL grants after its call gave up is released', async () => {
   const { id, ask, now } = await trialWith({ calls: 1 }, { storeWaitMs: 50 });
   const beside = openDatabase(store.postgres.url, { maxConnections: 1 });
   await beside.transaction(async (tx) => {
@@ -86,8 +100,12 @@ test('a reservation that is granted after its call gave up is released', async (
   await until(async () => JSON.stringify((await now()).reserved) === '{}');
 });
 
-test('a call that asks for more replies than there are tokens left is refused, and its trial goes on', async () => {
+test('a call that asks for more replies than its trial has tokens left is refused, and the trial’s next call is served', async () => {
   const { ask } = await trialWith({ tokens: 10 });
-  await expect(ask(16)).rejects.toMatchObject({ status: 400, code: 'too_many_replies', headers: { 'x-should-retry': 'false' } });
+  await expect(ask(16)).rejects.toMatchObject({
+    status: 400,
+    code: 'too_many_replies',
+    headers: { 'x-should-retry': 'false' },
+  });
   expect(await ask(10)).toMatchObject({ refusal: null, reservation: { tokens: 10 } });
 });

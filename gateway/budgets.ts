@@ -1,12 +1,17 @@
+import { LEASE_SECONDS } from '../store/queries/calls-under-way.ts';
 import type { TrialNow } from '../store/queries/find-trials.ts';
-import { reserveCall, type ReservationRequest } from '../store/queries/reserve-call.ts';
+import {
+  removeReservation,
+  renewReservation,
+  reserveCall,
+  type ReservationRequest,
+} from '../store/queries/reserve-call.ts';
 import { attemptEnded } from './auth.ts';
 import type { ModelRequest } from './chat/request.ts';
 import { tokenLimit } from './chat/sampling.ts';
 import type { GatewayDeps } from './deps.ts';
 import { clientGone, Failure, shuttingDown } from './failure.ts';
 import { withStoreRetry } from './with-store-retry.ts';
-import { releaseReservation, type Reservation } from './reservation.ts';
 import { sleep } from './sleep.ts';
 import { BytesUsedUp, hasBytesLeft } from './stored-bytes.ts';
 import { raceAbort } from './race-abort.ts';
@@ -22,6 +27,12 @@ export type Allowance = {
   refusal: { failure: Failure; first: boolean } | null;
 };
 
+/**
+ * A call's part of its trial's budgets, which ends when the call is recorded. `tokens` limits what it may sample; null without a budget of
+ * tokens. `cut` says why replies that reach the limit end, if they could have been longer.
+ */
+export type Reservation = { trialId: string; callId: string; tokens: number | null; cut: Failure | null };
+
 const POLL_MS = 200;
 
 type Deps = Pick<GatewayDeps, 'db' | 'trials' | 'counters' | 'settings' | 'stopping'>;
@@ -30,19 +41,35 @@ type Deps = Pick<GatewayDeps, 'db' | 'trials' | 'counters' | 'settings' | 'stopp
  * Returns what the trial's budgets leave for a call. If concurrent calls, of any gateway, have reserved the rest, it waits for at most
  * `idleMs` until they have used or released it. Until then the trial has not ended, because they may release it.
  */
-export async function allowance(deps: Deps, trial: TrialNow, { n, maxTokens }: ModelRequest, signal: AbortSignal): Promise<Allowance> {
+export async function allowance(
+  deps: Deps,
+  trial: TrialNow,
+  { n, maxTokens }: ModelRequest,
+  signal: AbortSignal,
+): Promise<Allowance> {
   const isShared = trial.budgets.calls !== undefined || trial.budgets.tokens !== undefined;
-  const wish = { trialId: trial.id, attempt: trial.attempt, callId: crypto.randomUUID(), replies: n, tokens: tokenLimit(trial, maxTokens, n) };
+  const wish = {
+    trialId: trial.id,
+    attempt: trial.attempt,
+    callId: crypto.randomUUID(),
+    replies: n,
+    tokens: tokenLimit(trial, maxTokens, n),
+  };
   const deadline = Date.now() + deps.settings.idleMs;
   for (let now = trial; ; now = await readAgain(deps, trial)) {
     const { seconds } = now.budgets;
-    const timeLeft = seconds === undefined ? null : { ms: 1000 * Math.max(seconds - now.seconds, 0), failure: usedUp(`${seconds} seconds`) };
+    const timeLeft =
+      seconds === undefined
+        ? null
+        : { ms: 1000 * Math.max(seconds - now.seconds, 0), failure: usedUp(`${seconds} seconds`) };
     const out = whatIsUsedUp(now);
-    if (out !== null) return { now, reservation: null, timeLeft, refusal: { failure: out, first: now.exhausted === null } };
+    if (out !== null)
+      return { now, reservation: null, timeLeft, refusal: { failure: out, first: now.exhausted === null } };
     if (!isShared) return { now, reservation: null, timeLeft, refusal: null };
     checkReplies(now, n);
     const reserved = hasRoom(now, wish) ? await reserve(deps, wish) : null;
-    if (reserved) return { now, reservation: { ...wish, ...reserved, cut: cutOf(now, wish, reserved) }, timeLeft, refusal: null };
+    if (reserved)
+      return { now, reservation: { ...wish, ...reserved, cut: cutOf(now, wish, reserved) }, timeLeft, refusal: null };
     if (Date.now() > deadline) throw othersHaveIt();
     await nextPoll(deps, signal);
   }
@@ -99,16 +126,44 @@ function checkReplies({ budgets: { tokens }, usedTokens }: TrialNow, replies: nu
 }
 
 /** True when a reservation may succeed. Asking only then saves the row's lock, which recording a call needs too. */
-function hasRoom({ budgets: { calls, tokens }, reserved, attemptOpenedAt, seconds, ...used }: TrialNow, wish: ReservationRequest): boolean {
+function hasRoom(
+  { budgets: { calls, tokens }, reserved, attemptOpenedAt, seconds, ...used }: TrialNow,
+  wish: ReservationRequest,
+): boolean {
   const clock = attemptOpenedAt.getTime() / 1000 + seconds;
-  const others = Object.entries(reserved ?? {}).flatMap(([callId, each]) => (callId !== wish.callId && each.until > clock ? [each.tokens] : []));
+  const others = Object.entries(reserved ?? {}).flatMap(([callId, each]) =>
+    callId !== wish.callId && each.until > clock ? [each.tokens] : [],
+  );
   if (calls !== undefined && used.usedCalls + others.length >= calls) return false;
   if (tokens === undefined) return true;
   const left = tokens - used.usedTokens;
   return Math.min(wish.tokens ?? left, left) <= left - others.reduce((sum, each) => sum + each, 0);
 }
 
-const usedUp = (what: string) => new Failure(429, 'budget_exhausted', `the trial's budget of ${what} is used up`, { retryable: false });
+const usedUp = (what: string) =>
+  new Failure(429, 'budget_exhausted', `the trial's budget of ${what} is used up`, { retryable: false });
 
 const othersHaveIt = () =>
-  new Failure(429, 'budget_reserved', "the rest of the trial's budgets is reserved by its calls under way: try again when they have ended", { headers: { 'retry-after': '5' } });
+  new Failure(
+    429,
+    'budget_reserved',
+    "the rest of the trial's budgets is reserved by its calls under way: try again when they have ended",
+    { headers: { 'retry-after': '5' } },
+  );
+
+/** Renews the reservation on a timer; returns a stop function. If this process dies, the reservation expires. */
+export function keepReserved({ db }: GatewayDeps, reservation: Reservation): () => void {
+  // A failed renewal loses the reservation only if another call takes it; recording then refuses the call.
+  const beat = setInterval(() => void renewReservation(db, reservation).catch(() => {}), (LEASE_SECONDS * 1000) / 3);
+  return () => clearInterval(beat);
+}
+
+/** Releases the reservation of a call that will not be recorded, once `asked` is over. If the store cannot be reached, the reservation expires. */
+export async function releaseReservation(
+  { db }: Pick<GatewayDeps, 'db'>,
+  reservation: Pick<Reservation, 'trialId' | 'callId'>,
+  asked?: Promise<unknown>,
+): Promise<void> {
+  await asked?.catch(() => {});
+  await removeReservation(db, reservation).catch(() => {});
+}

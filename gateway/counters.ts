@@ -28,7 +28,19 @@ export class Counters {
   /** Returns the sum of these counts and another thread's. */
   plus(other: PlainCounts): Counters {
     const sum = new Counters();
-    for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained, conversations } of [this, other]) {
+    for (const {
+      accepted,
+      completed,
+      failed,
+      cancelled,
+      inFlight,
+      waiting,
+      continuations,
+      leftOut,
+      refused,
+      constrained,
+      conversations,
+    } of [this, other]) {
       sum.accepted += accepted;
       sum.completed += completed;
       sum.failed += failed;
@@ -73,7 +85,10 @@ export class NamedCounts extends Map<string, number> {
 }
 
 /** The plain counts, which can be copied to another thread. */
-type PlainCounts = Pick<Counters, 'accepted' | 'completed' | 'failed' | 'cancelled' | 'inFlight' | 'waiting' | 'continuations' | 'conversations'> & {
+type PlainCounts = Pick<
+  Counters,
+  'accepted' | 'completed' | 'failed' | 'cancelled' | 'inFlight' | 'waiting' | 'continuations' | 'conversations'
+> & {
   leftOut: ReadonlyMap<string, number>;
   refused: ReadonlyMap<string, number>;
   constrained: Record<'enforce' | 'hint', ReadonlyMap<string, number>>;
@@ -95,7 +110,22 @@ export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad
 type EngineLoad = { engine: string; inFlight: number; escapes: number };
 
 /** Returns the counts in Prometheus's text format. */
-export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained, conversations }: Counters, engines: readonly EngineLoad[]): string {
+export function asMetrics(
+  {
+    accepted,
+    completed,
+    failed,
+    cancelled,
+    inFlight,
+    waiting,
+    continuations,
+    leftOut,
+    refused,
+    constrained,
+    conversations,
+  }: Counters,
+  engines: readonly EngineLoad[],
+): string {
   const ended = { completed, failed, cancelled };
   return [
     '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
@@ -112,7 +142,9 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight, wa
     `trialgate_calls_waiting ${waiting}`,
     '# HELP trialgate_call_continuations_total Calls that completed after others of their trial, by how they go on: clean (by its ids), realigned (by its text: it drifted), forked (from none).',
     '# TYPE trialgate_call_continuations_total counter',
-    ...Object.entries(continuations).map(([how, count]) => `trialgate_call_continuations_total{continuation="${how}"} ${count}`),
+    ...Object.entries(continuations).map(
+      ([how, count]) => `trialgate_call_continuations_total{continuation="${how}"} ${count}`,
+    ),
     '# HELP trialgate_refused_total Requests of the model that were refused before they became calls, by the code of the refusal.',
     '# TYPE trialgate_refused_total counter',
     ...[...refused].map(([code, count]) => `trialgate_refused_total{code="${code}"} ${count}`),
@@ -121,7 +153,11 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight, wa
     ...[...leftOut].map(([type, count]) => `trialgate_left_out_total{type="${type}"} ${count}`),
     '# HELP trialgate_constrained_calls_total Calls whose request forces the form of the reply, by the field: enforce (by a grammar, trained only with its mask) or hint (by words in the prompt).',
     '# TYPE trialgate_constrained_calls_total counter',
-    ...Object.entries(constrained).flatMap(([decoding, counts]) => [...counts].map(([field, count]) => `trialgate_constrained_calls_total{field="${field}",decoding="${decoding}"} ${count}`)),
+    ...Object.entries(constrained).flatMap(([decoding, counts]) =>
+      [...counts].map(
+        ([field, count]) => `trialgate_constrained_calls_total{field="${field}",decoding="${decoding}"} ${count}`,
+      ),
+    ),
     '# HELP trialgate_conversation_bytes Bytes that the gateway keeps about the conversations of open trials: at most `conversation_memory_mb` in each thread.',
     '# TYPE trialgate_conversation_bytes gauge',
     `trialgate_conversation_bytes ${conversations.bytes}`,
@@ -135,7 +171,9 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight, wa
     `trialgate_conversation_evictions_total{of="trial"} ${conversations.forgotten}`,
     '# HELP trialgate_engine_calls_in_flight Calls that this process has given to an engine.',
     '# TYPE trialgate_engine_calls_in_flight gauge',
-    ...engines.map((each) => `trialgate_engine_calls_in_flight{engine=${JSON.stringify(each.engine)}} ${each.inFlight}`),
+    ...engines.map(
+      (each) => `trialgate_engine_calls_in_flight{engine=${JSON.stringify(each.engine)}} ${each.inFlight}`,
+    ),
     '# HELP trialgate_engine_escapes_total Times that a trial left an engine because it was loaded.',
     '# TYPE trialgate_engine_escapes_total counter',
     ...engines.map((each) => `trialgate_engine_escapes_total{engine=${JSON.stringify(each.engine)}} ${each.escapes}`),

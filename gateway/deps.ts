@@ -2,12 +2,12 @@ import type { Database } from '../store/database.ts';
 import type { Counters, Snapshot } from './counters.ts';
 import type { EnginePool } from './engines/pool.ts';
 import type { InFlight } from './in-flight.ts';
-import { MAX_DEPTH } from './json.ts';
 import type { OpenBodies } from './open-bodies.ts';
 import type { Recorder } from './recorder/recorder.ts';
 import type { Deliveries } from './retry/deliveries.ts';
 import type { Refusals } from './refusals.ts';
 import type { SameCalls } from './retry/same-calls.ts';
+import type { GatewaySettings } from './settings.ts';
 import type { Conversations } from './token-in/conversations.ts';
 import type { Trials } from './trials.ts';
 
@@ -45,58 +45,11 @@ export type GatewayDeps = {
  * when the reply has ended: true if the agent received all of it.
  */
 export type GatewayEnv = {
-  Bindings: { cut?: () => Promise<void>; handOver?: (body: Uint8Array | null) => Promise<Response>; delivered?: () => Promise<boolean> };
+  Bindings: {
+    cut?: () => Promise<void>;
+    handOver?: (body: Uint8Array | null) => Promise<Response>;
+    delivered?: () => Promise<boolean>;
+  };
   /** Facts that are known about a request while it is answered. A refusal is recorded with them. */
   Variables: { trial?: { id: string; attempt: number }; body?: { size: number; digest: Uint8Array } };
-};
-
-export type GatewaySettings = {
-  /** True to continue conversations from their recorded ids where the engine can. */
-  tokenIn: boolean;
-  /** The answer to a call after the end of its trial's budget: an empty reply that ends by `length`, or a 429 that says not to retry. */
-  budgetEnd: 'length' | 'refuse';
-  /** True to answer 404 for any model name but the engine's. */
-  strictModel: boolean;
-  /** The time for which a call waits for a replica in rotation. */
-  holdMs: number;
-  /**
-   * The time for which an engine may be silent within a stream. Before the first bytes the gateway then asks whether the engine is alive.
-   * A call also waits this long for reserved parts of a budget.
-   */
-  idleMs: number;
-  /** After this time without an event a stream sends its agent a comment line, which clients skip. */
-  keepAliveMs: number;
-  /** The time for which a request waits for the database. */
-  storeWaitMs: number;
-  /** The limit of one request's body after decoding. */
-  maxBodyBytes: number;
-  /** Limits of one request's JSON: its values and keys, and its levels (`gateway/json-bounds.ts`). */
-  maxBodyNodes: number;
-  maxBodyDepth: number;
-  /** The limit of all open calls' decoded bodies in one thread. One trial may hold a quarter of it, or a single call of any size. */
-  maxBodyBytesInFlight: number;
-  /** The limit of one trial's open calls in this process. */
-  maxCallsInFlight: number;
-  /** The limit of memory for the content of open trials' calls. The gateway reads the rest from the store when needed. */
-  conversationMemoryBytes: number;
-  /** `verl`: sessions outside any run also open by their URL alone, as in verl-recipe PR 83. */
-  compat: 'none' | 'verl';
-};
-
-export const DEFAULT_SETTINGS: GatewaySettings = {
-  tokenIn: true,
-  budgetEnd: 'length',
-  strictModel: false,
-  holdMs: 20_000,
-  idleMs: 600_000,
-  keepAliveMs: 15_000,
-  storeWaitMs: 10_000,
-  // Anthropic's own API has the same limit.
-  maxBodyBytes: 32 * 2 ** 20,
-  maxBodyNodes: 500_000,
-  maxBodyDepth: MAX_DEPTH,
-  maxBodyBytesInFlight: 256 * 2 ** 20,
-  maxCallsInFlight: 256,
-  conversationMemoryBytes: 128 * 2 ** 20,
-  compat: 'none',
 };

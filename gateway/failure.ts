@@ -1,4 +1,4 @@
-import { jsonReply } from './json-reply.ts';
+import { jsonReply } from './reply-formats.ts';
 import { requestIdHeader } from './request-id.ts';
 import type { Fault } from '../store/schema.ts';
 import { isTransient } from '../core/transient.ts';
@@ -31,7 +31,15 @@ export class Failure extends Error {
   }
 }
 
-type FailureOptions = { headers?: Record<string, string>; retryable?: boolean; body?: Record<string, unknown>; beside?: Record<string, unknown>; fault?: Fault; item?: string; cause?: unknown };
+type FailureOptions = {
+  headers?: Record<string, string>;
+  retryable?: boolean;
+  body?: Record<string, unknown>;
+  beside?: Record<string, unknown>;
+  fault?: Fault;
+  item?: string;
+  cause?: unknown;
+};
 
 const STATUS: Record<ErrorCode, number> = {
   bad_input: 400,
@@ -51,7 +59,10 @@ export function toFailure(error: unknown): Failure {
   if (error instanceof Failure) return error;
   if (error instanceof TrialgateError) {
     const status = STATUS[error.code];
-    return new Failure(status, error.code, error.message, { retryable: status >= 500 && error.code !== 'missing_prerequisite', cause: error });
+    return new Failure(status, error.code, error.message, {
+      retryable: status >= 500 && error.code !== 'missing_prerequisite',
+      cause: error,
+    });
   }
   if (isTransient(error)) return storeUnavailable(error);
   return new Failure(500, 'internal_error', 'the gateway failed: its log has the reason', { cause: error });
@@ -65,7 +76,8 @@ export const storeUnavailable = (cause?: unknown) =>
 
 export const shuttingDown = () => new Failure(503, 'shutting_down', 'the gateway is stopping: try again');
 
-export const engineSilent = (silentMs: number) => new Failure(504, 'engine_timeout', `the engine was silent for ${silentMs / 1000} s`);
+export const engineSilent = (silentMs: number) =>
+  new Failure(504, 'engine_timeout', `the engine was silent for ${silentMs / 1000} s`);
 
 export const clientGone = () => new Failure(499, 'agent_disconnected', 'the agent closed its connection');
 

@@ -16,7 +16,7 @@ test.each<[EngineFault, string]>([
   ['hang', 'engine'],
   ['not_json', 'engine'],
   ['refuse', 'engine'],
-])('a call that failed records who caused it: engine %s → %s', async (fault, expected) => {
+])('a call whose engine has the fault `%s` is recorded as caused by `%s`', async (fault, expected) => {
   gateway.engine.fault = fault;
   for (const stream of [false, true]) {
     const trial = await gateway.trial();
@@ -27,7 +27,7 @@ test.each<[EngineFault, string]>([
   }
 });
 
-test('501 counts as the request’s fault, 401 and 403 as the engine’s', async () => {
+test('an engine’s status 501 is recorded as the request’s fault, and its status 401 as the engine’s', async () => {
   const engine = await new TokenEngine().start();
   try {
     await gateway.restart({ engines: [engine.url] });
@@ -42,7 +42,7 @@ test('501 counts as the request’s fault, 401 and 403 as the engine’s', async
   }
 });
 
-test('an error in the middle of a stream is the request’s where the engine stays healthy, and the engine’s where it does not', async () => {
+test('an error in the middle of a stream is recorded as the request’s fault if the engine stays healthy, and as the engine’s if not', async () => {
   gateway.engine.fault = 'error_event';
   const trial = await gateway.trial();
   await readStream(await trial.chat({ ...ASK, stream: true }));
@@ -54,20 +54,25 @@ test('an error in the middle of a stream is the request’s where the engine sta
   expect((await trial.calls()).map(({ fault }) => fault)).toEqual(['request', 'engine']);
 });
 
-test('an engine that is silent to one request and answers others is that request’s fault', async () => {
+test('when an engine is silent to one request and answers others, the silence is recorded as that request’s fault', async () => {
   await gateway.restart({ settings: { ...IMPATIENT, idleMs: 1_000 } });
   gateway.engine.fault = 'hang';
   const [silent, other] = [await gateway.trial(), await gateway.trial()];
   const over = new AbortController();
-  const stream = silent.chat({ ...ASK, stream: true }).then(readStream).finally(() => over.abort());
+  const stream = silent
+    .chat({ ...ASK, stream: true })
+    .then(readStream)
+    .finally(() => over.abort());
   await eventually(() => gateway.engine.seen.length === 1);
   gateway.engine.fault = 'none';
   while (!over.signal.aborted) expect((await other.chat(ASK)).status).toBe(200);
   expect(await stream).toMatchObject({ broken: true });
-  expect(await silent.calls()).toMatchObject([{ status: 'failed', reason: expect.stringMatching(/^engine_timeout/), fault: 'request' }]);
+  expect(await silent.calls()).toMatchObject([
+    { status: 'failed', reason: expect.stringMatching(/^engine_timeout/), fault: 'request' },
+  ]);
 });
 
-test('when one engine fails and another answers, the call completes and records no fault', async () => {
+test('when one engine fails and another answers, the call completes and is recorded without a fault', async () => {
   const other = await new FakeEngine().start();
   try {
     await gateway.restart({ engines: [gateway.engine.url, other.url] });
@@ -84,7 +89,7 @@ test('when one engine fails and another answers, the call completes and records 
   }
 });
 
-test('a hang-up is recorded with fault `client`, a used-up budget with fault `request`', async () => {
+test('an agent’s hang-up is recorded with the fault `client`, and a used-up budget with the fault `request`', async () => {
   gateway.engine.delay = 50;
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const agent = new AbortController();

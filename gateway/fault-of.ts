@@ -9,11 +9,12 @@ const BY_CODE: Record<string, Fault> = {
   engine_paused: 'engine',
   engine_timeout: 'engine',
   engine_unavailable: 'engine',
-  policy_label_mismatch: 'engine',
+  weight_version_mismatch: 'engine',
   not_recorded: 'store',
   reservation_lost: 'store',
   store_unavailable: 'store',
 };
 
 /** Returns the party that caused a call to fail, from what the gateway itself saw. Below status 500 that is the request. */
-export const faultOf = ({ fault, code, status }: Failure): Fault => fault ?? BY_CODE[code] ?? (status < 500 ? 'request' : 'gateway');
+export const faultOf = ({ fault, code, status }: Failure): Fault =>
+  fault ?? BY_CODE[code] ?? (status < 500 ? 'request' : 'gateway');

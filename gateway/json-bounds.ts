@@ -53,7 +53,8 @@ export class JsonBounds {
       }
     }
     [this.nodes, this.#depth, this.#inText, this.#escaped] = [nodes, depth, inText, escaped];
-    if (deepest > maxBodyDepth) throw badRequest(`the body is nested deeper than ${maxBodyDepth} levels (setting max_body_depth)`);
+    if (deepest > maxBodyDepth)
+      throw badRequest(`the body is nested deeper than ${maxBodyDepth} levels (setting max_body_depth)`);
     if (nodes > maxBodyNodes) throw tooComplex(maxBodyNodes);
   }
 }
@@ -75,7 +76,13 @@ function hasBrackets(body: Uint8Array, moreThan: number): boolean {
 }
 
 /** True when the error refuses a body with too many nodes. */
-export const isTooComplex = (error: unknown): boolean => error instanceof Failure && error.code === 'request_too_complex';
+export const isTooComplex = (error: unknown): boolean =>
+  error instanceof Failure && error.code === 'request_too_complex';
 
 const tooComplex = (maxBodyNodes: number) =>
-  new Failure(413, 'request_too_complex', `the body has more than ${maxBodyNodes} values and keys, counted by brackets, commas and colons (setting max_body_nodes)`, { retryable: false });
+  new Failure(
+    413,
+    'request_too_complex',
+    `the body has more than ${maxBodyNodes} values and keys, counted by brackets, commas and colons (setting max_body_nodes)`,
+    { retryable: false },
+  );

@@ -19,8 +19,21 @@ export function parseObject(text: string): JsonObject | null {
 
 /** Fields that the gateway itself reads as numbers. */
 const NUMBERS = [
-  'n', 'best_of', 'max_tokens', 'max_completion_tokens', 'max_output_tokens', 'min_tokens', 'temperature', 'top_p', 'top_k', 'min_p',
-  'presence_penalty', 'frequency_penalty', 'repetition_penalty', 'logprobs', 'top_logprobs',
+  'n',
+  'best_of',
+  'max_tokens',
+  'max_completion_tokens',
+  'max_output_tokens',
+  'min_tokens',
+  'temperature',
+  'top_p',
+  'top_k',
+  'min_p',
+  'presence_penalty',
+  'frequency_penalty',
+  'repetition_penalty',
+  'logprobs',
+  'top_logprobs',
 ];
 
 function withNumbers(request: JsonObject): JsonObject {
@@ -55,7 +68,8 @@ function isTooDeep(value: JsonObject, text: string): boolean {
   for (let depth = 0; level.length > 0; depth++) {
     if (depth >= MAX_DEPTH) return true;
     const below: object[] = [];
-    for (const each of level) for (const part of Object.values(each)) if (typeof part === 'object' && part !== null) below.push(part);
+    for (const each of level)
+      for (const part of Object.values(each)) if (typeof part === 'object' && part !== null) below.push(part);
     level = below;
   }
   return false;

@@ -3,7 +3,10 @@ import { startGateway, type NodeGatewayOptions } from './node.ts';
 
 /** Runs the gateway until `signal` aborts. Prints its address as one line on stdout, and failures on stderr. */
 export async function runGateway(options: Omit<NodeGatewayOptions, 'log'>, signal: AbortSignal): Promise<void> {
-  const gateway = await startGateway({ ...options, log: (line) => console.error(`${new Date().toISOString()} gateway: ${line}`) });
+  const gateway = await startGateway({
+    ...options,
+    log: (line) => console.error(`${new Date().toISOString()} gateway: ${line}`),
+  });
   const open = options.adminKey === null ? '; without an admin key, its session routes are open to this machine' : '';
   console.log(`gateway listening on ${gateway.url}, ${options.engines.length} engine(s)${open}`);
   if (!signal.aborted) await once(signal, 'abort');

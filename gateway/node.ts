@@ -14,7 +14,6 @@ import { requireSecret } from '../store/queries/require-secret.ts';
 import { settleDeliveries } from '../store/queries/settle-deliveries.ts';
 import { createGateway } from './app.ts';
 import { Counters, type Snapshot } from './counters.ts';
-import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
 import { EnginePool } from './engines/pool.ts';
 import { docsFile } from './node/docs-file.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
@@ -30,6 +29,7 @@ import { GroupCommit } from './recorder/group-commit.ts';
 import { Deliveries } from './retry/deliveries.ts';
 import { Refusals } from './refusals.ts';
 import { SameCallsHere } from './retry/same-calls.ts';
+import { DEFAULT_SETTINGS, type GatewaySettings } from './settings.ts';
 import { sleep } from './sleep.ts';
 import { ConversationMemory } from './token-in/conversation-memory.ts';
 import { Conversations } from './token-in/conversations.ts';
@@ -78,7 +78,10 @@ const REFUSALS_MS = 500;
 export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway & { snapshot: () => Snapshot }> {
   const { host, adminKey, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
   if (adminKey === null && !isLoopback(host)) {
-    throw new TrialgateError('bad_input', `without an admin key the gateway listens on loopback only, not on ${host}: set --admin-key`);
+    throw new TrialgateError(
+      'bad_input',
+      `without an admin key the gateway listens on loopback only, not on ${host}: set --admin-key`,
+    );
   }
   const settings = { ...DEFAULT_SETTINGS, ...options.settings };
   const { lane: own } = options;
@@ -97,13 +100,43 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     waitMs: settings.storeWaitMs,
     log,
   });
-  const deliveries = new Deliveries({ settle: (delivered) => settleDeliveries(db, delivered), waitMs: DELIVERIES_MS, log });
-  const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
+  const deliveries = new Deliveries({
+    settle: (delivered) => settleDeliveries(db, delivered),
+    waitMs: DELIVERIES_MS,
+    log,
+  });
+  const trials = new Trials(
+    (ids) => findTrials(db, ids),
+    () => setImmediate(),
+  );
   const refusals = new Refusals({ write: (id, refused) => addRefusals(db, id, refused), log, everyMs: REFUSALS_MS });
   const counters = new Counters();
-  const conversations = new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId, known) => readTurn(db, callId, known), memory: new ConversationMemory(settings.conversationMemoryBytes, counters.conversations) });
+  const conversations = new Conversations({
+    readNew: (after) => readNewCalls(db, after),
+    readTurn: (callId, known) => readTurn(db, callId, known),
+    memory: new ConversationMemory(settings.conversationMemoryBytes, counters.conversations),
+  });
   const otherThread = lane ? () => lane.snapshot() : undefined;
-  const app = createGateway({ db, trials, refusals, recorder, engines, conversations, counters, otherThread, openCalls: new InFlight(), openBodies: new OpenBodies(), sameCalls: new SameCallsHere(), deliveries, secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
+  const app = createGateway({
+    db,
+    trials,
+    refusals,
+    recorder,
+    engines,
+    conversations,
+    counters,
+    otherThread,
+    openCalls: new InFlight(),
+    openBodies: new OpenBodies(),
+    sameCalls: new SameCallsHere(),
+    deliveries,
+    secret,
+    adminKey,
+    settings,
+    log,
+    docsFile,
+    stopping: stopping.signal,
+  });
   const end = async () => {
     await engines.close();
     // A connection whose server vanished without closing it would keep the process from ending.
@@ -111,22 +144,40 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   };
   try {
     if (lane) await prepareStore(settings, db, options);
-    const server = await listen(app, { host, port: options.port, headersTimeoutMs: options.headersTimeoutMs ?? 60_000, lane, own });
+    const server = await listen(app, {
+      host,
+      port: options.port,
+      headersTimeoutMs: options.headersTimeoutMs ?? 60_000,
+      lane,
+      own,
+    });
     const address = server.address();
     const port = typeof address === 'object' && address ? address.port : options.port;
     const close = async () => {
       await Promise.all([stopServer(server, stopping, drainMs), lane?.close()]);
-      await Promise.race([Promise.all([recorder.close().then(() => deliveries.close()), refusals.close()]), sleep(settings.storeWaitMs)]);
+      await Promise.race([
+        Promise.all([recorder.close().then(() => deliveries.close()), refusals.close()]),
+        sleep(settings.storeWaitMs),
+      ]);
       await end();
     };
-    return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close, routes: app.routes, snapshot: () => ({ counters, engines: engines.loads }) };
+    return {
+      url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`,
+      close,
+      routes: app.routes,
+      snapshot: () => ({ counters, engines: engines.loads }),
+    };
   } catch (error) {
     await end();
     throw error;
   }
 }
 
-async function prepareStore(settings: GatewaySettings, db: Database, { databaseUrl, engines, secret }: NodeGatewayOptions): Promise<void> {
+async function prepareStore(
+  settings: GatewaySettings,
+  db: Database,
+  { databaseUrl, engines, secret }: NodeGatewayOptions,
+): Promise<void> {
   // At start no agent waits yet, so PostgreSQL gets more time on a machine that starts everything at once.
   const starting = { settings: { storeWaitMs: Math.max(settings.storeWaitMs, START_WAIT_MS) } };
   try {
@@ -135,6 +186,10 @@ async function prepareStore(settings: GatewaySettings, db: Database, { databaseU
     await withStoreRetry(starting, () => registerReplicas(db, engines));
   } catch (error) {
     if (toFailure(error).code !== 'store_unavailable') throw error;
-    throw new TrialgateError('store_unavailable', 'PostgreSQL does not answer, or takes no writes: start it, or correct --database-url', { cause: error });
+    throw new TrialgateError(
+      'store_unavailable',
+      'PostgreSQL does not answer, or takes no writes: start it, or correct --database-url',
+      { cause: error },
+    );
   }
 }

@@ -10,7 +10,12 @@ const MOST_CHARACTERS = 300;
  * Counts a request that was refused before it became a call, for a model's route or below a trial's URL. Records it with its trial if its
  * key proved one.
  */
-export function noteRefusal(deps: GatewayDeps, c: Context<GatewayEnv>, failure: Failure, protocol: Protocol | null): void {
+export function noteRefusal(
+  deps: GatewayDeps,
+  c: Context<GatewayEnv>,
+  failure: Failure,
+  protocol: Protocol | null,
+): void {
   const { counters, refusals } = deps;
   const { status, code, message, item, headers } = failure;
   const isCall = 'x-trialgate-call' in headers;

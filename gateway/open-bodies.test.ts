@@ -1,10 +1,16 @@
 import { expect, test } from 'vitest';
 import { OpenBodies } from './open-bodies.ts';
 
-const refusal = (status: number) => expect.objectContaining({ status, code: 'too_many_bytes_in_flight', headers: { 'retry-after': '2' }, message: expect.stringContaining('max_body_bytes_in_flight') });
+const refusal = (status: number) =>
+  expect.objectContaining({
+    status,
+    code: 'too_many_bytes_in_flight',
+    headers: { 'retry-after': '2' },
+    message: expect.stringContaining('max_body_bytes_in_flight'),
+  });
 const LIMIT = { announced: 0, maxBytes: 100 };
 
-test('open bodies of all trials stay within the bound, and what left is free', () => {
+test('the request bodies of all trials together stay within a limit of bytes, and a released body frees its bytes', () => {
   const bodies = new OpenBodies();
   const [a, b, c, d, e] = ['a', 'b', 'c', 'd', 'e'].map((trial) => bodies.enter(trial, LIMIT));
   for (const each of [a, b, c, d]) each?.hold(25);
@@ -15,7 +21,7 @@ test('open bodies of all trials stay within the bound, and what left is free', (
   expect(() => bodies.enter('f', LIMIT).hold(1)).toThrow(refusal(503));
 });
 
-test('one trial may hold a quarter of the bytes; a single body is admitted whatever its size', () => {
+test('the request bodies of one trial may hold a quarter of the bytes, and a trial’s only body is admitted whatever its size', () => {
   const bodies = new OpenBodies();
   bodies.enter('a', LIMIT).hold(25);
   expect(() => bodies.enter('a', LIMIT).hold(1)).toThrow(refusal(429));
@@ -28,7 +34,7 @@ test('one trial may hold a quarter of the bytes; a single body is admitted whate
   new OpenBodies().enter('d', LIMIT).hold(1000);
 });
 
-test('of concurrent bodies of one trial the first announced are read; an announced body takes no room from other trials', () => {
+test('a body’s declared length counts for its own trial at once, and for other trials only as far as it has arrived', () => {
   const bodies = new OpenBodies();
   const announced = { announced: 12, maxBytes: 100 };
   const [first, second] = [bodies.enter('a', announced), bodies.enter('a', announced)];

@@ -16,12 +16,16 @@ export class OpenBodies {
    * arrive together the first ones can be read whole. Only received bytes count towards the total, so that a sender that sends nothing
    * takes nothing from others.
    */
-  enter(trialId: string, { announced, maxBytes }: { announced: number; maxBytes: number }): { hold: (bytes: number) => void; release: () => void } {
+  enter(
+    trialId: string,
+    { announced, maxBytes }: { announced: number; maxBytes: number },
+  ): { hold: (bytes: number) => void; release: () => void } {
     let [held, claimed] = [0, 0];
     const claim = (bytes: number): void => {
       const ofTrial = this.#byTrial.get(trialId) ?? 0;
       // A single body of any size is admitted; `max_body_bytes` limits it.
-      if (bytes > claimed && ofTrial > claimed && ofTrial - claimed + bytes > maxBytes * SHARE) throw tooMany(429, "the trial's open calls already hold the most bytes that one trial may hold");
+      if (bytes > claimed && ofTrial > claimed && ofTrial - claimed + bytes > maxBytes * SHARE)
+        throw tooMany(429, "the trial's open calls already hold the most bytes that one trial may hold");
       this.#byTrial.set(trialId, ofTrial - claimed + bytes);
       if (ofTrial - claimed + bytes === 0) this.#byTrial.delete(trialId);
       claimed = bytes;
@@ -29,7 +33,8 @@ export class OpenBodies {
     claim(announced);
     return {
       hold: (bytes) => {
-        if (this.#total > held && this.#total + bytes > maxBytes) throw tooMany(503, 'open calls already hold the most bytes that they may hold together');
+        if (this.#total > held && this.#total + bytes > maxBytes)
+          throw tooMany(503, 'open calls already hold the most bytes that they may hold together');
         if (held + bytes > claimed) claim(held + bytes);
         held += bytes;
         this.#total += bytes;
@@ -44,4 +49,9 @@ export class OpenBodies {
 }
 
 const tooMany = (status: number, what: string) =>
-  new Failure(status, 'too_many_bytes_in_flight', `${what} (setting max_body_bytes_in_flight): try again when some have ended`, { headers: { 'retry-after': '2' } });
+  new Failure(
+    status,
+    'too_many_bytes_in_flight',
+    `${what} (setting max_body_bytes_in_flight): try again when some have ended`,
+    { headers: { 'retry-after': '2' } },
+  );

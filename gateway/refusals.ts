@@ -51,7 +51,9 @@ export class Refusals {
     const { write, log } = this.#options;
     for (const [trialId, refused] of pending) {
       await write(trialId, refused).catch((error: unknown) => {
-        log(`${refused.count} refusal(s) of trial ${trialId} could not be stored: ${error instanceof Error ? error.message : String(error)}`);
+        log(
+          `${refused.count} refusal(s) of trial ${trialId} could not be stored: ${error instanceof Error ? error.message : String(error)}`,
+        );
       });
     }
   }
@@ -65,6 +67,8 @@ export class Refusals {
     if ((times & (times - 1)) !== 0) return;
     const body = size === null ? '' : ` (${size} bytes${digest === null ? '' : `, SHA-256 ${digest.slice(0, 16)}…`})`;
     const again = times > 1 ? ` (refusal ${times} for this reason)` : '';
-    this.#options.log(oneLine(`trial ${trialId}: ${request} was refused, ${status} ${code}${again}: ${message}${body}`));
+    this.#options.log(
+      oneLine(`trial ${trialId}: ${request} was refused, ${status} ${code}${again}: ${message}${body}`),
+    );
   }
 }

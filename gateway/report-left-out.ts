@@ -7,5 +7,7 @@ export function reportLeftOut({ counters, log }: GatewayDeps, trialId: string, f
   for (const { value } of fresh) counters.leftOut.add(typeof value.type === 'string' ? value.type : 'other');
   if (fresh.length === 0) return;
   const named = fresh.slice(0, 5).map(({ at, value }) => `${at} (${oneLine(String(value.type).slice(0, 60))})`);
-  log(`trial ${trialId}: left out of the prompt, because the engine cannot take it: ${named.join(', ')}${fresh.length > 5 ? ` and ${fresh.length - 5} more` : ''}. The record keeps it`);
+  log(
+    `trial ${trialId}: left out of the prompt, because the engine cannot take it: ${named.join(', ')}${fresh.length > 5 ? ` and ${fresh.length - 5} more` : ''}. The record keeps it`,
+  );
 }

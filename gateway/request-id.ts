@@ -1,14 +1,20 @@
 import type { Context, Next } from 'hono';
 
 /** Returns the header with the id by which a client can name a reply to the gateway's operators. Anthropic's clients read a header of their own. */
-export const requestIdHeader = (protocol: { name: string } | null, id: string = crypto.randomUUID()): Record<string, string> =>
-  protocol?.name === 'messages' ? { 'request-id': id } : { 'x-request-id': id };
+export const requestIdHeader = (
+  protocol: { name: string } | null,
+  id: string = crypto.randomUUID(),
+): Record<string, string> => (protocol?.name === 'messages' ? { 'request-id': id } : { 'x-request-id': id });
 
 /** Returns the headers of a call's reply. */
-export const callHeaders = (protocol: { name: string }, callId: string): Record<string, string> => ({ 'x-trialgate-call': callId, ...requestIdHeader(protocol, callId) });
+export const callHeaders = (protocol: { name: string }, callId: string): Record<string, string> => ({
+  'x-trialgate-call': callId,
+  ...requestIdHeader(protocol, callId),
+});
 
 /** Adds an id to a reply that belongs to no call. A call's reply already has its call's id, and changing headers here would slow the Node server. */
 export async function withRequestId(c: Context, next: Next): Promise<void> {
   await next();
-  if (!c.res.headers.has('x-request-id') && !c.res.headers.has('request-id')) c.res.headers.set('x-request-id', crypto.randomUUID());
+  if (!c.res.headers.has('x-request-id') && !c.res.headers.has('request-id'))
+    c.res.headers.set('x-request-id', crypto.randomUUID());
 }

@@ -20,7 +20,12 @@ type Bounds = { hold: Hold; isLight: boolean };
  * limits of a body and counts as bytes of an open call, because a small body can name much of it. Returns null when it is too much for this
  * thread.
  */
-export async function resolveReferences<R extends ModelRequest>(deps: GatewayDeps, { id: trialId, attempt }: TrialNow, request: R, { hold, isLight }: Bounds): Promise<R | null> {
+export async function resolveReferences<R extends ModelRequest>(
+  deps: GatewayDeps,
+  { id: trialId, attempt }: TrialNow,
+  request: R,
+  { hold, isLight }: Bounds,
+): Promise<R | null> {
   const { fromRecord } = request;
   if (!fromRecord) return request;
   const { maxBodyBytes, maxBodyNodes } = deps.settings;
@@ -52,4 +57,9 @@ export async function resolveReferences<R extends ModelRequest>(deps: GatewayDep
 }
 
 const tooLarge = (maxBodyBytes: number) =>
-  new Failure(413, 'request_too_large', `the recorded calls that the request names are larger than ${maxBodyBytes} bytes (setting max_body_bytes): send the part of the conversation that is needed`, { retryable: false });
+  new Failure(
+    413,
+    'request_too_large',
+    `the recorded calls that the request names are larger than ${maxBodyBytes} bytes (setting max_body_bytes): send the part of the conversation that is needed`,
+    { retryable: false },
+  );

@@ -11,10 +11,16 @@ import { isObject } from './json.ts';
  * commits. `unfinished` has the failed and cancelled ones in the same form, apart, because readers train on every turn. Times are seconds
  * since the epoch. `after` is the number of the last call that the reader has.
  */
-export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[], refused: RefusalSummary | null, after = 0): Session {
+export function sessionRecord(
+  row: Trial,
+  attempt: number,
+  calls: readonly Call[],
+  refused: RefusalSummary | null,
+  after = 0,
+): Session {
   const isDone = (call: Call) => call.status === 'completed';
   return {
-    ...standing(row, attempt),
+    ...sessionHead(row, attempt),
     turns: calls.filter(isDone).map(turn),
     completed: row.status === 'completed',
     current_attempt: row.attempt,
@@ -30,8 +36,8 @@ export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[
 /** Builds a session of a list: everything but its calls. */
 export function sessionSummary(row: Trial): Summary {
   return {
-    ...standing(row, row.attempt),
-    member: row.member,
+    ...sessionHead(row, row.attempt),
+    trial_index: row.trialIndex,
     task: row.task,
     agent: row.agent,
     status: row.status === 'completed' ? 'completed' : 'created',
@@ -41,9 +47,19 @@ export function sessionSummary(row: Trial): Summary {
   };
 }
 
-export const sampleLine = (row: Trial, samples: readonly TokenSample[]): SampleLine => ({ ...standing(row, row.attempt), samples: samples.map(sampleRecord) });
+export const sampleLine = (row: Trial, samples: readonly TokenSample[]): SampleLine => ({
+  ...sessionHead(row, row.attempt),
+  samples: samples.map(sampleRecord),
+});
 
-export const sampleRecord = ({ tokenIds, lossMask, logprobs, samplingMask, policyVersions, callIds }: TokenSample): Sample => ({
+export const sampleRecord = ({
+  tokenIds,
+  lossMask,
+  logprobs,
+  samplingMask,
+  policyVersions,
+  callIds,
+}: TokenSample): Sample => ({
   token_ids: Array.from(tokenIds),
   loss_mask: Array.from(lossMask),
   logprobs: Array.from(logprobs),
@@ -52,7 +68,7 @@ export const sampleRecord = ({ tokenIds, lossMask, logprobs, samplingMask, polic
   call_ids: callIds,
 });
 
-const standing = (row: Trial, attempt: number) => ({
+const sessionHead = (row: Trial, attempt: number) => ({
   session_id: row.id,
   run_id: row.runId,
   group_id: row.groupId,
@@ -66,7 +82,11 @@ const standing = (row: Trial, attempt: number) => ({
   created_at: seconds(row.createdAt),
 });
 
-const usage = ({ usedCalls, usedTokens, usedBytes }: Trial) => ({ calls: usedCalls, tokens: usedTokens, bytes: usedBytes });
+const usage = ({ usedCalls, usedTokens, usedBytes }: Trial) => ({
+  calls: usedCalls,
+  tokens: usedTokens,
+  bytes: usedBytes,
+});
 
 function turn(call: Call): Turn {
   const { request } = call;
@@ -85,7 +105,7 @@ function turn(call: Call): Turn {
     left_out: listed(request.left_out),
     sampling: call.sampling,
     policy_version: call.policyVersion,
-    policy_label: call.policyLabel,
+    weight_version: call.weightVersion,
     version_spans: call.versionSpans,
     parent_call_id: call.parentId,
     continuation: call.continuation,

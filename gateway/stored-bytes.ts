@@ -5,8 +5,14 @@ import { Failure } from './failure.ts';
 /** The trial's budget of bytes is used up, so the store keeps no more for it. The record of this refusal uses up the rest of the budget. */
 export class BytesUsedUp extends Failure {
   constructor({ budgets }: Pick<TrialNow, 'budgets'>) {
-    super(429, 'budget_exhausted', `the trial's budget of ${bytesBudgetOf(budgets)} stored bytes is used up (budgets.bytes)`, { retryable: false });
+    super(
+      429,
+      'budget_exhausted',
+      `the trial's budget of ${bytesBudgetOf(budgets)} stored bytes is used up (budgets.bytes)`,
+      { retryable: false },
+    );
   }
 }
 
-export const hasBytesLeft = ({ budgets, usedBytes }: Pick<TrialNow, 'budgets' | 'usedBytes'>): boolean => usedBytes < bytesBudgetOf(budgets);
+export const hasBytesLeft = ({ budgets, usedBytes }: Pick<TrialNow, 'budgets' | 'usedBytes'>): boolean =>
+  usedBytes < bytesBudgetOf(budgets);

@@ -31,7 +31,9 @@ export class Trials {
       const asked = this.#waiting;
       this.#waiting = [];
       try {
-        const found = new Map((await this.#find([...new Set(asked.map(({ id }) => id))])).map((trial) => [trial.id, trial]));
+        const found = new Map(
+          (await this.#find([...new Set(asked.map(({ id }) => id))])).map((trial) => [trial.id, trial]),
+        );
         for (const { id, resolve } of asked) resolve(found.get(id));
       } catch (error) {
         for (const { reject } of asked) reject(error);

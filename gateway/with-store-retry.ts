@@ -5,7 +5,10 @@ import { sleep } from './sleep.ts';
 const PAUSE_MS = 100;
 
 /** Repeats a query until the store answers or `storeWaitMs` have passed. The query must be safe to repeat. */
-export async function withStoreRetry<T>(deps: { settings: { storeWaitMs: number } }, ask: () => Promise<T>): Promise<T> {
+export async function withStoreRetry<T>(
+  deps: { settings: { storeWaitMs: number } },
+  ask: () => Promise<T>,
+): Promise<T> {
   const deadline = Date.now() + deps.settings.storeWaitMs;
   for (;;) {
     try {

@@ -1,4 +1,4 @@
-"""Fixtures: a tiny random Llama, a run's home, and batches of any shape."""
+"""Provides tests with a tiny random Llama, a run's home, and batches of any shape."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from trialgate_gpu.load_base import load_base
 from trialgate_gpu.progress import Progress
-from trialgate_gpu.settings import TrainerSettings, parse_settings
+from trialgate_gpu.settings import SCHEMA, TrainerSettings, parse_settings
 from trialgate_gpu.train_step import Trainer
 
 # Extra threads slow down models this small, above all on a machine that also does other work.
 torch.set_num_threads(1)
 
-SCHEMA = pa.schema(
+BATCH_SCHEMA = pa.schema(
     [
         ("token_ids", pa.list_(pa.int32())),
         ("loss_mask", pa.list_(pa.int8())),
@@ -39,9 +39,9 @@ SCHEMA = pa.schema(
 
 TURN_REWARDS = pa.map_(pa.utf8(), pa.list_(pa.float64()))
 # The schema of a batch with rewards turn by turn.
-TURN_SCHEMA = pa.schema(
+TURN_BATCH_SCHEMA = pa.schema(
     [
-        *SCHEMA,
+        *BATCH_SCHEMA,
         ("turns", pa.list_(pa.int32())),
         ("turn_rewards", TURN_REWARDS),
         ("companion_turn_rewards", pa.list_(TURN_REWARDS)),
@@ -49,29 +49,14 @@ TURN_SCHEMA = pa.schema(
 )
 
 
-# The trainer's settings of a run file that names none of them, as `core/run-config/trainer-settings.ts` sends them.
-OPTIM = {"lr": 3e-5, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0, "clip_grad": 1}
-SETTINGS = {
-    "optim": OPTIM,
-    "objective": "grpo",
-    "clip_ratio_low": None,
-    "clip_ratio_high": None,
-    "clip_ratio_c": 3,
-    "rollout_is": "token",
-    "rollout_is_threshold": 2,
-    "rollout_rs": None,
-    "rollout_rs_threshold": [0.5, 2],
-    "loss_agg_mode": None,
-    "loss_scale_factor": 512,
-    "head_dtype": "model",
-    "norm_adv_by_std_in_grpo": True,
-    "ppo_epochs": 1,
-    "ppo_mini_batch_size": None,
-    "reward_weights": {},
-    "max_skipped_steps": 2,
-    "keep_checkpoints": 2,
-    "seed": 0,
-}
+def defaults(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: setting["default"] for key, setting in schema["properties"].items() if "default" in setting}
+
+
+# The trainer's settings of a run file that names none of them.
+OPTIM = defaults(SCHEMA["properties"]["optim"])
+SETTINGS = defaults(SCHEMA) | {"optim": OPTIM, "loss_scale_factor": 512, "teacher": None}
+TEACHER = defaults(SCHEMA["properties"]["teacher"]["anyOf"][0])
 
 
 def request_settings(**changes: Any) -> dict[str, Any]:
@@ -103,7 +88,7 @@ def row(prompt: list[int], reply: list[int], reward: float, group: str, trial: s
 
 def write_batch(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> tuple[Path, str]:
     if schema is None:
-        schema = TURN_SCHEMA if any("turns" in r for r in rows) else SCHEMA
+        schema = TURN_BATCH_SCHEMA if any("turns" in r for r in rows) else BATCH_SCHEMA
         if any("teacher_logprobs" in r for r in rows):
             schema = schema.append(pa.field("teacher_logprobs", pa.list_(pa.float32())))
     sink = pa.BufferOutputStream()
@@ -121,10 +106,10 @@ def two_groups(spread: bool = True) -> list[dict[str, Any]]:
     rows = []
     for group in range(2):
         prompt = list(range(3 + group, 23 + group))
-        for member in range(4):
-            reply = [(7 * member + 3 * i + group) % 60 + 2 for i in range(5 + member)]
-            reward = member / 4 if spread else 0.5
-            rows.append(row(prompt, reply, reward, f"g{group}", f"t{group}-{member}"))
+        for trial_index in range(4):
+            reply = [(7 * trial_index + 3 * i + group) % 60 + 2 for i in range(5 + trial_index)]
+            reward = trial_index / 4 if spread else 0.5
+            rows.append(row(prompt, reply, reward, f"g{group}", f"t{group}-{trial_index}"))
     return rows
 
 
@@ -155,7 +140,7 @@ def trainer() -> Trainer:
 
 
 class Run:
-    """A run's home. `base` makes version 0; `request` is a train step's input from a parent checkpoint."""
+    """Keeps a run's home. `base` makes version 0; `request` is a train step's input from a parent checkpoint."""
 
     def __init__(self, home: Path, model: Path) -> None:
         self.home, self.model = home, model

@@ -1,4 +1,4 @@
-"""Tests of the locks that the installer gives to pip: requirements-*.txt, made by lock.sh from requirements-*.in."""
+"""Tests the locks that the installer gives to pip: requirements-*.txt, made by lock.sh from requirements-*.in."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def names(*files: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_every_locked_package_has_one_exact_version_and_digests(name: str) -> None:
+def test_every_package_of_a_python_lock_has_one_exact_version_and_digests(name: str) -> None:
     assert entries(name)
     for requirement, digests in entries(name):
         assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), requirement
@@ -56,14 +56,16 @@ def test_every_locked_package_has_one_exact_version_and_digests(name: str) -> No
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_names_no_index(name: str) -> None:
+def test_a_python_lock_names_no_package_index(name: str) -> None:
     text = (FOLDER / f"requirements-{name}.txt").read_text()
     assert not re.search(r"://|--(index-url|extra-index-url|find-links|trusted-host)", text)
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 @pytest.mark.parametrize("name", ["cpu", "cuda", "dev", "tools"])
-def test_a_lock_satisfies_every_requirement_of_its_in_file(name: str, python: str) -> None:
+def test_the_versions_of_a_python_lock_satisfy_the_requirements_file_that_it_was_made_from(
+    name: str, python: str
+) -> None:
     versions = locked(name, python)
     for requirement in requirements_of(f"requirements-{name}.in"):
         version = versions[canonicalize_name(requirement.name)]
@@ -72,13 +74,15 @@ def test_a_lock_satisfies_every_requirement_of_its_in_file(name: str, python: st
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_locks_of_one_environment_have_the_same_versions(device: str, python: str) -> None:
+def test_the_trainers_lock_and_the_tests_lock_have_the_same_version_of_a_package_in_both(
+    device: str, python: str
+) -> None:
     versions, for_tests = locked(device, python), locked("dev", python)
     both = versions.keys() & for_tests.keys()
     assert {name: versions[name] for name in both} == {name: for_tests[name] for name in both}
 
 
-def test_every_requirement_of_an_installed_package_is_locked_unless_it_is_listed_as_excluded() -> None:
+def test_every_requirement_of_an_installed_python_package_is_locked_or_listed_as_excluded() -> None:
     """uv reads the metadata of only one wheel of a version; the wheel that is installed may require more."""
     device = "cuda" if is_installed("vllm") else "cpu"
     locks = [device, "dev"] if device == "cuda" else ["cpu", "torch-cpu", "dev"]

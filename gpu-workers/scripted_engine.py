@@ -20,7 +20,7 @@ class ScriptedEngine:
     path: Path
     logprobs: list[float]
     weights: str = "base"
-    label: str = "default"
+    weight_version: str = "default"
     paused: bool = False
     control_routes: bool = True
     device: str = "cuda"
@@ -30,7 +30,7 @@ class ScriptedEngine:
     reloads_that_do_nothing: list[str] = field(default_factory=list)
     reload_seconds: float = 0.0
     reloads: list[str] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
+    weight_versions: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -55,12 +55,12 @@ class ScriptedEngine:
         if route == "/collective_rpc":
             return await self.reload(body["kwargs"]["weights_path"])
         if route == "/update_weight_version":
-            self.label = body["new_version"]
-            self.labels.append(self.label)
+            self.weight_version = body["new_version"]
+            self.weight_versions.append(self.weight_version)
         elif route in ("/pause", "/resume"):
             self.paused = route == "/pause"
         answers = {
-            "/weight_info": {"weight_version": self.label},
+            "/weight_info": {"weight_version": self.weight_version},
             "/is_paused": {"is_paused": self.paused},
             "/server_info": {"vllm_config": self.config()},
             "/weight_checker": {"checksums": {"tensor": self.weights}},

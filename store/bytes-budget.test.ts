@@ -19,8 +19,12 @@ async function trial(bytes: number) {
     call: (given: Parameters<typeof callRecord>[0] = {}) => callRecord({ trialId, ...given }),
     used: async () => (await findTrial(store.db, trialId))?.usedBytes,
     stored: async () => {
-      const columns = ['digest', 'request', 'response', 'prompt_token_ids', 'completion_token_ids', 'logprobs'].map((name) => `coalesce(length(${name}), 0)`).join(' + ');
-      const { rows } = await store.db.execute<{ bytes: number }>(sql`select sum(${sql.raw(columns)} + ${ROW_BYTES})::int as bytes from calls where trial_id = ${trialId}`);
+      const columns = ['digest', 'request', 'response', 'prompt_token_ids', 'completion_token_ids', 'logprobs']
+        .map((name) => `coalesce(length(${name}), 0)`)
+        .join(' + ');
+      const { rows } = await store.db.execute<{ bytes: number }>(
+        sql`select sum(${sql.raw(columns)} + ${ROW_BYTES})::int as bytes from calls where trial_id = ${trialId}`,
+      );
       return rows[0]?.bytes;
     },
   };
@@ -28,14 +32,24 @@ async function trial(bytes: number) {
 
 function withReplies(call: CallRecord, count: number): CallRecord {
   const [first] = call.choices;
-  const more = Array.from({ length: count - 1 }, () => ({ ...first, id: randomUUID(), completionTokenIds: new Int32Array(10), logprobs: new Float32Array(10) }));
+  const more = Array.from({ length: count - 1 }, () => ({
+    ...first,
+    id: randomUUID(),
+    completionTokenIds: new Int32Array(10),
+    logprobs: new Float32Array(10),
+  }));
   return { ...call, choices: [first, ...more] };
 }
 
-test('a trial’s counted bytes are its stored bytes, also after a repeated commit', async () => {
+test('the bytes that the store counts for a trial are those that it stores, also after a repeated commit', async () => {
   const { call, used, stored } = await trial(10 ** 6);
   const calls = [
-    call({ request: { messages: [{ role: 'user', content: 'é🦀'.repeat(50) }] }, digest: new Uint8Array(32), promptTokenIds: new Int32Array(100), response: { choices: [{ index: 0 }] } }),
+    call({
+      request: { messages: [{ role: 'user', content: 'é🦀'.repeat(50) }] },
+      digest: new Uint8Array(32),
+      promptTokenIds: new Int32Array(100),
+      response: { choices: [{ index: 0 }] },
+    }),
     withReplies(call(), 3),
   ];
   expect(await recordCalls(store.db, calls)).toEqual(new Set());
@@ -43,7 +57,7 @@ test('a trial’s counted bytes are its stored bytes, also after a repeated comm
   expect(await used()).toBe(await stored());
 });
 
-test('a request for several replies is stored whole or not at all', async () => {
+test('the several replies to one request are stored all together or not at all', async () => {
   const { call, used } = await trial(6 * ROW_BYTES);
   const one = call();
   expect(await recordCalls(store.db, [withReplies(one, 8)])).toEqual(new Set([one.id]));
@@ -51,7 +65,7 @@ test('a request for several replies is stored whole or not at all', async () => 
   expect(await recordCalls(store.db, [withReplies(one, 4)])).toEqual(new Set());
 });
 
-test('when several calls share a commit, those that fit are stored; a refused one uses up the rest of the budget', async () => {
+test('when several calls share a commit, those that fit the budget of bytes are stored, and a refused one uses up the rest', async () => {
   const { call, used } = await trial(3.5 * ROW_BYTES);
   const calls = [call(), call(), call(), call()];
   expect(await recordCalls(store.db, calls)).toEqual(new Set([calls[3]?.id]));

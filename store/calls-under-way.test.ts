@@ -6,9 +6,13 @@ import { useDatabase } from '../tests/support/harness/use-database.ts';
 
 const store = useDatabase();
 
-const isOver = (id: number) => store.db.update(callsUnderWay).set({ until: sql`now() - interval '1 second'` }).where(eq(callsUnderWay.id, id));
+const isOver = (id: number) =>
+  store.db
+    .update(callsUnderWay)
+    .set({ until: sql`now() - interval '1 second'` })
+    .where(eq(callsUnderWay.id, id));
 
-test('a retry waits only for an earlier try of the same request', async () => {
+test('a client’s retry waits only for an earlier try of the same request', async () => {
   const [first, second] = [await enterCall(store.db, 'a'), await enterCall(store.db, 'a')];
   await enterCall(store.db, 'b');
   expect([await isUnderWay(store.db, 'a', first), await isUnderWay(store.db, 'a', second)]).toEqual([false, true]);
@@ -16,7 +20,7 @@ test('a retry waits only for an earlier try of the same request', async () => {
   expect(await isUnderWay(store.db, 'a', second)).toBe(false);
 });
 
-test('a retry stops waiting for a try that is no longer renewed, and waits for one that is', async () => {
+test('a client’s retry stops waiting for a try that its gateway no longer renews, and waits for one that it renews', async () => {
   const [first, second] = [await enterCall(store.db, 'long'), await enterCall(store.db, 'long')];
   await isOver(first);
   expect(await isUnderWay(store.db, 'long', second)).toBe(false);
@@ -24,9 +28,12 @@ test('a retry stops waiting for a try that is no longer renewed, and waits for o
   expect(await isUnderWay(store.db, 'long', second)).toBe(true);
 });
 
-test('entries that dead gateways left behind are removed', async () => {
+test('the store removes the entries of calls under way that dead gateways left behind', async () => {
   const [dead, other] = [await enterCall(store.db, 'dead'), await enterCall(store.db, 'other')];
-  await store.db.update(callsUnderWay).set({ until: sql`now() - interval '2 hours'` }).where(eq(callsUnderWay.id, dead));
+  await store.db
+    .update(callsUnderWay)
+    .set({ until: sql`now() - interval '2 hours'` })
+    .where(eq(callsUnderWay.id, dead));
   await leaveCall(store.db, other);
   expect(await store.db.select().from(callsUnderWay).where(eq(callsUnderWay.id, dead))).toEqual([]);
 });

@@ -18,7 +18,8 @@ beforeEach(async () => {
   await openAttempt(store.db, { trialId });
 });
 
-const claim = (more: Partial<Parameters<typeof claimReply>[1]> = {}) => claimReply(store.db, { trialId, attempt: 1, digest, idempotencyKey: null, ...more });
+const claim = (more: Partial<Parameters<typeof claimReply>[1]> = {}) =>
+  claimReply(store.db, { trialId, attempt: 1, digest, idempotencyKey: null, ...more });
 
 async function record(more: Partial<Parameters<typeof callRecord>[0]> = {}): Promise<string> {
   const response = { choices: [{ index: 0, message: { role: 'assistant', content: 'hello' } }] };
@@ -27,37 +28,49 @@ async function record(more: Partial<Parameters<typeof callRecord>[0]> = {}): Pro
   return call.id;
 }
 
-test('a reply that a gateway may still deliver is not replayed, and neither is a delivered one', async () => {
+test('the store replays no reply that a gateway may still deliver, and no delivered one', async () => {
   const id = await record();
   expect(await claim()).toBe('under_way');
   await settleDeliveries(store.db, { whole: [id], cut: [] });
   expect(await claim()).toBeUndefined();
 });
 
-test('a reply that was cut is handed out once, only for the same attempt, body and idempotency key', async () => {
+test('the store hands out an undelivered reply once, only to a retry of the same trial, attempt, body and idempotency key', async () => {
   const id = await record({ idempotencyKey: 'k' });
   await settleDeliveries(store.db, { whole: [], cut: [id] });
-  for (const other of [{ attempt: 2 }, { digest: Buffer.alloc(32, 8) }, { idempotencyKey: 'other' }, { trialId: 'another' }]) expect(await claim(other)).toBeUndefined();
-  expect(await claim({ idempotencyKey: 'k' })).toMatchObject({ id, reply: { choices: [{ message: { content: 'hello' } }] } });
+  for (const other of [
+    { attempt: 2 },
+    { digest: Buffer.alloc(32, 8) },
+    { idempotencyKey: 'other' },
+    { trialId: 'another' },
+  ])
+    expect(await claim(other)).toBeUndefined();
+  expect(await claim({ idempotencyKey: 'k' })).toMatchObject({
+    id,
+    reply: { choices: [{ message: { content: 'hello' } }] },
+  });
   expect(await claim({ idempotencyKey: 'k' })).toBeUndefined();
 });
 
-test('of several lost replies to one request the oldest is handed out first', async () => {
+test('if a client sent the same request several times and the replies are undelivered, its retries get the oldest reply first', async () => {
   const ids = [await record(), await record(), await record()];
   await settleDeliveries(store.db, { whole: ids.slice(0, 1), cut: ids.slice(1) });
   expect([await claim(), await claim(), await claim()]).toMatchObject([{ id: ids[1] }, { id: ids[2] }, undefined]);
 });
 
-test('a reply counts as lost when its gateway’s database connection has ended, or 30 s after it was recorded', async () => {
+test('a reply not known to be delivered counts as undelivered if its gateway lost its database connection, or after 30 s', async () => {
   const orphan = await record();
   await store.db.update(undeliveredCalls).set({ backend: 0 }).where(eq(undeliveredCalls.callId, orphan));
   expect(await claim()).toMatchObject({ id: orphan });
   const silent = await record();
-  await store.db.update(undeliveredCalls).set({ recordedAt: new Date(Date.now() - 31_000) }).where(eq(undeliveredCalls.callId, silent));
+  await store.db
+    .update(undeliveredCalls)
+    .set({ recordedAt: new Date(Date.now() - 31_000) })
+    .where(eq(undeliveredCalls.callId, silent));
   expect(await claim()).toMatchObject({ id: silent });
 });
 
-test('a retracted call, a failed one and one whose client does not mark its retries are never handed out', async () => {
+test('a retry never gets the reply of a call that failed or was taken back, or of a client that does not mark its retries', async () => {
   await record({ status: 'failed' });
   await record({ isRetryable: false });
   const late = await record();
@@ -65,7 +78,7 @@ test('a retracted call, a failed one and one whose client does not mark its retr
   expect(await claim()).toBeUndefined();
 });
 
-test('a lost reply is handed out with all ids of its prompt, also those that earlier calls store', async () => {
+test('an undelivered reply is handed out with all ids of its prompt, also those that earlier calls store', async () => {
   const ids = (...values: number[]) => new Int32Array(values);
   const first = await record({ isRetryable: false, promptTokenIds: ids(1, 2), choice: { completionTokenIds: ids(3) } });
   const base = { callId: first, tokenIds: ids(1, 2, 3), lists: {}, text: '' };
@@ -74,9 +87,12 @@ test('a lost reply is handed out with all ids of its prompt, also those that ear
   expect(await claim({ withIds: true })).toMatchObject({ id, prompt: ids(1, 2, 3, 4), completions: [ids(5)] });
 });
 
-test('lost replies that nobody asks for are forgotten after an hour', async () => {
+test('the store forgets undelivered replies that no retry asks for after an hour', async () => {
   const id = await record();
-  await store.db.update(undeliveredCalls).set({ recordedAt: new Date(Date.now() - 3_700_000) }).where(eq(undeliveredCalls.callId, id));
+  await store.db
+    .update(undeliveredCalls)
+    .set({ recordedAt: new Date(Date.now() - 3_700_000) })
+    .where(eq(undeliveredCalls.callId, id));
   await settleDeliveries(store.db, { whole: [], cut: [] });
   expect(await claim()).toBeUndefined();
 });

@@ -10,7 +10,10 @@ const CONNECT_MS = 15_000;
 const SILENT_MS = 60_000;
 
 /** Opens a pool of connections. The caller ends it with `await db.$client.end()`. */
-export function openDatabase(url: string, { maxConnections = 8, settings }: { maxConnections?: number; settings?: string } = {}): Database {
+export function openDatabase(
+  url: string,
+  { maxConnections = 8, settings }: { maxConnections?: number; settings?: string } = {},
+): Database {
   return databaseOver({ ...withSettings(url, settings), max: maxConnections, keepAlive: true, stream: openSocket });
 }
 
@@ -25,7 +28,10 @@ export function databaseOver(options: pg.PoolConfig): Database {
 }
 
 /** `options` of the URL would replace ours, so they are put before ours: PostgreSQL takes the last value of a setting that both have. */
-function withSettings(url: string, settings: string | undefined): { connectionString: string; options: string | undefined } {
+function withSettings(
+  url: string,
+  settings: string | undefined,
+): { connectionString: string; options: string | undefined } {
   const at = url.indexOf('?');
   const parameters = new URLSearchParams(at < 0 ? '' : url.slice(at));
   const own = parameters.getAll('options');
@@ -36,5 +42,7 @@ function withSettings(url: string, settings: string | undefined): { connectionSt
 
 function openSocket(): Socket {
   const socket = new Socket();
-  return socket.setTimeout(SILENT_MS, () => socket.destroy(new Error(`connection terminated: PostgreSQL was silent for ${SILENT_MS / 1000} s`)));
+  return socket.setTimeout(SILENT_MS, () =>
+    socket.destroy(new Error(`connection terminated: PostgreSQL was silent for ${SILENT_MS / 1000} s`)),
+  );
 }

@@ -17,13 +17,28 @@ let trials = 0;
 async function trial(budgets: Budgets) {
   const trialId = `trial-${++trials}`;
   await openAttempt(store.db, { trialId, budgets });
-  const wish = (more: Partial<ReservationRequest> = {}): ReservationRequest => ({ trialId, attempt: 1, callId: crypto.randomUUID(), replies: 1, tokens: null, ...more });
+  const wish = (more: Partial<ReservationRequest> = {}): ReservationRequest => ({
+    trialId,
+    attempt: 1,
+    callId: crypto.randomUUID(),
+    replies: 1,
+    tokens: null,
+    ...more,
+  });
   return {
     trialId,
     wish,
     reserve: (more: Partial<ReservationRequest> = {}) => reserveCall(store.db, wish(more)),
     record: (id: string, tokens = 0, status: 'completed' | 'failed' = 'completed') =>
-      recordCalls(store.db, [callRecord({ id, trialId, status, reserved: true, choice: { completionTokenIds: new Int32Array(tokens), logprobs: new Float32Array(tokens) } })]),
+      recordCalls(store.db, [
+        callRecord({
+          id,
+          trialId,
+          status,
+          reserved: true,
+          choice: { completionTokenIds: new Int32Array(tokens), logprobs: new Float32Array(tokens) },
+        }),
+      ]),
     reserved: async () => (await findTrial(store.db, trialId))?.reserved,
   };
 }
@@ -44,14 +59,16 @@ async function together<T>(trialId: string, one: () => Promise<T>): Promise<T[]>
   return begun.all;
 }
 
-test('concurrent reservations never exceed a budget', async () => {
+test('concurrent reservations never exceed a trial’s budget', async () => {
   const { reserve, trialId } = await trial({ calls: 7 });
   expect(granted(await together(trialId, reserve))).toHaveLength(7);
   const other = await trial({ tokens: 100 });
-  expect(granted(await together(other.trialId, () => other.reserve({ tokens: 30 })))).toEqual(Array(3).fill({ tokens: 30 }));
+  expect(granted(await together(other.trialId, () => other.reserve({ tokens: 30 })))).toEqual(
+    Array(3).fill({ tokens: 30 }),
+  );
 });
 
-test('calls that are reserved and recorded concurrently use exactly the budget', async () => {
+test('calls that are reserved and recorded concurrently use exactly their trial’s budget', async () => {
   const { wish, record, reserve, trialId, reserved } = await trial({ calls: 20 });
   let under = 0;
   const one = async () => {
@@ -66,7 +83,7 @@ test('calls that are reserved and recorded concurrently use exactly the budget',
   expect(await reserved()).toEqual({});
 });
 
-test('used and reserved tokens are not granted again, and a call gets at least one token for each of its replies', async () => {
+test('used and reserved tokens of a budget are not granted again, and a call gets at least one token for each of its replies', async () => {
   const { reserve, record, wish } = await trial({ tokens: 10 });
   const { callId } = wish();
   expect(await reserve({ callId, tokens: 6 })).toEqual({ tokens: 6 });
@@ -78,7 +95,7 @@ test('used and reserved tokens are not granted again, and a call gets at least o
   expect(await reserve({ tokens: 700, replies: 6 })).toEqual({ tokens: 6 });
 });
 
-test('an expired reservation frees its place, and a renewed one keeps it', async () => {
+test('an expired reservation frees its part of the budget, and a renewed one keeps it', async () => {
   const { reserve, wish, trialId } = await trial({ calls: 1 });
   const { callId } = wish();
   await reserve({ callId });
@@ -89,21 +106,26 @@ test('an expired reservation frees its place, and a renewed one keeps it', async
   expect(await reserve()).toEqual({ tokens: null });
 });
 
-test.each([{ calls: 3 }, { tokens: 15 }])('a call with an expired reservation is recorded as long as nobody needs its place: %j', async (budgets) => {
-  const { reserve, record, reserved, wish, trialId } = await trial(budgets);
-  const [late, lost] = [wish(), wish()];
-  for (const { callId } of [late, lost]) await reserve({ callId, tokens: 5 });
-  await expireReservations(store.db, trialId);
-  expect(await reserve({ tokens: 5 })).not.toBeNull();
-  expect(Object.keys((await reserved()) ?? {})).toHaveLength(3);
-  expect(await record(late.callId, 5)).toEqual(new Set());
-  await reserve({ tokens: 5 });
-  expect(await reserved()).not.toHaveProperty(lost.callId);
-});
+test.each([{ calls: 3 }, { tokens: 15 }])(
+  'a call whose reservation expired is recorded as long as no other call needs its part of the budget: %j',
+  async (budgets) => {
+    const { reserve, record, reserved, wish, trialId } = await trial(budgets);
+    const [late, lost] = [wish(), wish()];
+    for (const { callId } of [late, lost]) await reserve({ callId, tokens: 5 });
+    await expireReservations(store.db, trialId);
+    expect(await reserve({ tokens: 5 })).not.toBeNull();
+    expect(Object.keys((await reserved()) ?? {})).toHaveLength(3);
+    expect(await record(late.callId, 5)).toEqual(new Set());
+    await reserve({ tokens: 5 });
+    expect(await reserved()).not.toHaveProperty(lost.callId);
+  },
+);
 
-test('reserving, renewing and releasing do not wait for a synchronous commit', async () => {
+test('reserving, renewing and releasing a part of a budget do not wait for a synchronous commit', async () => {
   const { reserve, wish, trialId, reserved } = await trial({ calls: 1 });
-  await store.db.execute(sql`create or replace function on_disk() returns trigger language plpgsql as 'begin if current_setting(''synchronous_commit'') <> ''off'' then raise ''waits''; end if; return new; end'`);
+  await store.db.execute(
+    sql`create or replace function on_disk() returns trigger language plpgsql as 'begin if current_setting(''synchronous_commit'') <> ''off'' then raise ''waits''; end if; return new; end'`,
+  );
   await store.db.execute(sql`create trigger on_disk before update on trials for each row execute function on_disk()`);
   const { callId } = wish();
   await reserve({ callId });
@@ -113,7 +135,7 @@ test('reserving, renewing and releasing do not wait for a synchronous commit', a
   expect(await reserved()).toEqual({});
 });
 
-test('a call is refused when another one has its place, and recorded while nobody has it', async () => {
+test('a call whose reservation expired is refused when another call has its part of the budget, and else recorded', async () => {
   const { reserve, record, wish, trialId, reserved } = await trial({ calls: 1 });
   const [{ callId: first }, { callId: second }] = [wish(), wish()];
   await reserve({ callId: first });
@@ -128,7 +150,7 @@ test('a call is refused when another one has its place, and recorded while nobod
   expect(await reserved()).toEqual({});
 });
 
-test('a closed attempt gets no reservation, and the next attempt begins without the earlier ones', async () => {
+test('a closed attempt gets no reservation, and the next attempt begins without the earlier reservations', async () => {
   const { reserve, trialId } = await trial({ calls: 1 });
   await reserve();
   await openAttempt(store.db, { trialId, attempt: 2, budgets: { calls: 1 } });

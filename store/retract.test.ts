@@ -18,10 +18,14 @@ function twoReplies(given: Parameters<typeof callRecord>[0]): CallRecord {
   return { ...call, choices: [first, { ...first, id: crypto.randomUUID() }] };
 }
 
-test('a retracted call frees its trial’s budgets exactly once', async () => {
+test('a retracted call gives its part of its trial’s budgets back exactly once', async () => {
   const at = { trialId: 'used', attempt: 1 };
   await openAttempt(store.db, at);
-  const [late, kept, failed] = [twoReplies(at), twoReplies(at), callRecord({ ...at, status: 'failed', choice: sampled })];
+  const [late, kept, failed] = [
+    twoReplies(at),
+    twoReplies(at),
+    callRecord({ ...at, status: 'failed', choice: sampled }),
+  ];
   await recordCalls(store.db, [late, kept, failed]);
   expect(await findTrial(store.db, 'used')).toMatchObject({ usedCalls: 2, usedTokens: 5 });
   for (let i = 0; i < 2; i++) await retractCalls(store.db, [late.id, failed.id]);
@@ -31,7 +35,7 @@ test('a retracted call frees its trial’s budgets exactly once', async () => {
   expect(await findTrial(store.db, 'used')).toMatchObject({ attempt: 2, usedCalls: 0, usedTokens: 0 });
 });
 
-test('the further replies of a call have the request with its empty fields', async () => {
+test('each of the several replies to one request is read with the whole request, empty fields included', async () => {
   const at = { trialId: 'empty', attempt: 1 };
   await openAttempt(store.db, at);
   const request = { messages: [{ role: 'user', content: 'x' }], stop: null, tools: [], user: '' };
@@ -39,7 +43,7 @@ test('the further replies of a call have the request with its empty fields', asy
   expect((await readCalls(store.db, at)).map((call) => call.request)).toEqual([request, request]);
 });
 
-test('a retracted call is not trained on, and neither are its further replies', async () => {
+test('a retracted call is not trained on, and neither are the other replies to its request', async () => {
   const at = { trialId: 'trial', attempt: 1 };
   await openAttempt(store.db, at);
   const call = twoReplies(at);

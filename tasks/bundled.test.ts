@@ -25,7 +25,7 @@ const reward = async (solution: string, folder = 'tasks/train/add'): Promise<num
 
 beforeAll(() => judge('tasks/train/add', ''));
 
-test('there are at least 12 training tasks and 4 held-out ones, and no task is both', async () => {
+test('tasks/ has at least 12 training tasks and 4 held-out ones, and no task is both', async () => {
   const [train, held] = [await listTasks(['tasks/train']), await listTasks(['tasks/eval'])].map((list) =>
     list.map((path) => basename(path)),
   );
@@ -35,32 +35,35 @@ test('there are at least 12 training tasks and 4 held-out ones, and no task is b
 });
 
 test.each(['tests/run.py', 'tests/test.sh', 'environment/Dockerfile'])(
-  '%s is the same in every task',
+  '%s is the same in every task of tasks/',
   async (file) => {
     const texts = await Promise.all(folders.map((folder) => readFile(join(folder, file), 'utf8')));
     expect(new Set(texts).size).toBe(1);
   },
 );
 
-test.each(folders)('%s can be solved, and its visible test shows at most half of the hidden cases', async (folder) => {
-  const solution = SOLUTIONS[basename(folder)];
-  if (!solution) throw new Error(`no solution for ${folder}`);
-  expect(await reward(solution, folder)).toBe(1);
-  expect(await reward('', folder)).toBe(0);
-  const visible = await readFile(join(folder, 'environment/test_visible.py'), 'utf8');
-  const hidden: { cases: unknown[] } = JSON.parse(await readFile(join(folder, 'tests/cases.json'), 'utf8'));
-  expect(visible.split('\nassert ').length - 1).toBeLessThanOrEqual(hidden.cases.length / 2);
-});
+test.each(folders)(
+  'the task %s can be solved, and its visible test shows at most half as many cases as its verifier has',
+  async (folder) => {
+    const solution = SOLUTIONS[basename(folder)];
+    if (!solution) throw new Error(`no solution for ${folder}`);
+    expect(await reward(solution, folder)).toBe(1);
+    expect(await reward('', folder)).toBe(0);
+    const visible = await readFile(join(folder, 'environment/test_visible.py'), 'utf8');
+    const hidden: { cases: unknown[] } = JSON.parse(await readFile(join(folder, 'tests/cases.json'), 'utf8'));
+    expect(visible.split('\nassert ').length - 1).toBeLessThanOrEqual(hidden.cases.length / 2);
+  },
+);
 
-test('an answer that no float can hold is a wrong answer', async () => {
+test('a solution that returns a number too large for a float fails the case', async () => {
   expect(await reward('def average(numbers): return 10**400', 'tasks/eval/average')).toBe(0);
 });
 
-test('partly right code gets the share of the cases that it passes', async () => {
+test('a solution that is right for some of the verifier’s cases gets their share as its reward', async () => {
   expect(await reward('def add(a, b): return abs(a + b)')).toBeCloseTo(5 / 6, 5);
 });
 
-test('code that exits keeps the cases that it passed', async () => {
+test('a solution that exits in one of the verifier’s cases loses that case only', async () => {
   expect(await reward('import os\ndef add(a, b):\n    if a == 0: os._exit(0)\n    return a + b')).toBeCloseTo(5 / 6, 5);
   expect(await reward('def add(a, b):\n    if a == 0: raise SystemExit\n    return a + b')).toBeCloseTo(5 / 6, 5);
   expect(await reward('import os\nos._exit(0)')).toBe(0);
@@ -72,12 +75,12 @@ test.each([
   ['import time\ndef add(a, b): time.sleep(60)', 0],
   ['def add(a, b):\n    while True: pass', 0],
   ['while True: pass', 0],
-])('%j, which hangs, loses only the cases that hang', async (solution, share) => {
+])('the solution %j loses only the cases of the verifier in which it hangs', async (solution, share) => {
   const { rewards } = await judge('tasks/train/add', solution);
   expect(rewards.reward).toBeCloseTo(share, 5);
 });
 
-test('code that takes too much memory loses only that case', async () => {
+test('a solution that takes too much memory in one of the verifier’s cases loses that case only', async () => {
   expect(await reward('def add(a, b):\n    if a == 0: return len([0] * 10**10)\n    return a + b')).toBeCloseTo(
     5 / 6,
     5,
@@ -85,24 +88,24 @@ test('code that takes too much memory loses only that case', async () => {
   expect(await reward('x = []\nwhile True: x.append(bytearray(10**7))')).toBe(0);
 });
 
-test('endless recursion and results that are no plain values give a reward of 0', async () => {
+test('a solution with endless recursion, or with results that are no plain values, gets a reward of 0', async () => {
   expect(await reward('def add(a, b): return add(a, b)')).toBe(0);
   expect(await reward('def add(a, b): return lambda: 1')).toBe(0);
   expect(await reward('def add(a, b): return "9" * 10**7')).toBe(0);
   expect(await reward('def add(a, b):\n    x = []\n    for i in range(10**5): x = [x]\n    return x')).toBe(0);
 });
 
-test('a last line that reads input does not cost a right function its reward', async () => {
+test('a right solution gets its reward although its last line reads input, which there is not', async () => {
   expect(await reward('def add(a, b): return a + b\nprint(add(int(input()), 1))')).toBe(1);
 });
 
-test('printed results do not count', async () => {
+test('a solution that only prints the expected results gets a reward of 0', async () => {
   const shout =
     'import sys\nfor fd in (1, 2):\n    open(fd, "w", closefd=False).write("loaded\\n5\\n6\\n0\\n-12\\n350\\n0\\n")\nprint("6 of 6 passed")';
   expect(await reward(shout)).toBe(0);
 });
 
-test('code cannot write its own reward', async () => {
+test('a solution cannot write the verifier’s reward file', async () => {
   const forge = `
 import os
 for path in (os.environ["LOGS_DIR"] + "/verifier/reward.txt", "/logs/verifier/reward.txt"):
@@ -123,11 +126,11 @@ def add(a, b): return None
   expect(await reward(forge)).toBe(0);
 });
 
-test('code that ends its verifier gets a reward of 0', async () => {
+test('a solution that kills its verifier gets a reward of 0', async () => {
   expect(await reward('import os\nos.kill(os.getppid(), 9)')).toBe(0);
 });
 
-test('code can read the expected results neither from files nor from the verifier’s memory', async () => {
+test('a solution can read the expected results neither from files nor from the verifier’s memory', async () => {
   const cheat = `
 import gc, glob, json, os, sys
 def add(a, b):

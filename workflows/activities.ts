@@ -37,7 +37,7 @@ export const closing = proxyActivities<Pick<GeneralActivities, 'awaitClosed'>>({
 });
 
 /**
- * Trials wait in this queue until a host has a place for their sandbox. When an opening that has begun is cancelled, it is waited for,
+ * Trials wait in this queue until a host has a slot for their sandbox. When an opening that has begun is cancelled, it is waited for,
  * because nobody else would close what it opened.
  */
 export const opening = (limit: number, summary: string) =>

@@ -1,4 +1,12 @@
-import { ApplicationFailure, CancelledFailure, CancellationScope, executeChild, ParentClosePolicy, sleep, upsertSearchAttributes } from '@temporalio/workflow';
+import {
+  ApplicationFailure,
+  CancelledFailure,
+  CancellationScope,
+  executeChild,
+  ParentClosePolicy,
+  sleep,
+  upsertSearchAttributes,
+} from '@temporalio/workflow';
 import type { EvaluationRequest } from '../activities/evaluation/plan-evaluation-on-demand.ts';
 import { store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
@@ -36,7 +44,8 @@ export async function evaluateRun(request: EvaluationRequest): Promise<Evaluatio
 }
 
 function isBusy(error: unknown): boolean {
-  for (let at = error; at instanceof Error; at = at.cause) if (at instanceof ApplicationFailure && at.type === 'pool_busy') return true;
+  for (let at = error; at instanceof Error; at = at.cause)
+    if (at instanceof ApplicationFailure && at.type === 'pool_busy') return true;
   return false;
 }
 

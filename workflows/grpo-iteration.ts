@@ -1,4 +1,4 @@
-import { getExternalWorkflowHandle, patched, upsertSearchAttributes } from '@temporalio/workflow';
+import { getExternalWorkflowHandle, upsertSearchAttributes } from '@temporalio/workflow';
 import { assembling, gpu, store, STORE_SECONDS } from './activities.ts';
 import { phaseSignal } from './messages.ts';
 import { enginesOf, publish } from './publish-version.ts';
@@ -26,13 +26,21 @@ export async function grpoIteration(input: IterationInput): Promise<number> {
   const step = await timed('train', () => gpu(input.trainSeconds).trainStep(batch.step));
   const { version } = batch.step;
   const { parentVersion } = batch;
-  await store.recordVersion({ runId, iteration, take, version, parentVersion, batchSha256: batch.step.batch_sha256, step });
+  await store.recordVersion({
+    runId,
+    iteration,
+    take,
+    version,
+    parentVersion,
+    batchSha256: batch.step.batch_sha256,
+    step,
+  });
 
   await enter('publish', ...enginesOf(version));
   await timed('publish', () =>
-    publish({ runId, version, fallback: parentVersion }, async (waitsFor, atMost) => {
-      if (patched('waits-its-turn')) await run.signal(phaseSignal, { phase: 'publish', waitsFor, seconds: atMost });
-    }),
+    publish({ runId, version, fallback: parentVersion }, (waitsFor, atMost) =>
+      run.signal(phaseSignal, { phase: 'publish', waitsFor, seconds: atMost }),
+    ),
   );
 
   await store.closeTake({ runId, iteration, take, seconds });

@@ -6,18 +6,24 @@ const runOnce = async (environment: Temporal, id: string): Promise<boolean> => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const activities = { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
-  await withWorkers(environment, activities, async () => environment.client.workflow.execute('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] }));
+  await withWorkers(environment, activities, async () =>
+    environment.client.workflow.execute('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] }),
+  );
   return world.log.includes('completed');
 };
 
-test('a test that hangs fails neither the next test of its file nor the files after it', async () => {
+test('the tests’ Temporal workers: a test that hangs fails neither the next test of its file nor the files after it', async () => {
   const first = await startTemporal();
   const world = new FakeWorld();
   const [begun, hanging] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-  const hung = withWorkers(first, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, () => {
-    begun.resolve();
-    return hanging.promise;
-  });
+  const hung = withWorkers(
+    first,
+    { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() },
+    () => {
+      begun.resolve();
+      return hanging.promise;
+    },
+  );
   await begun.promise;
   expect(await runOnce(first, 'next-test')).toBe(true);
   await stopTemporal(first);

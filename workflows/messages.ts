@@ -21,7 +21,12 @@ export type GroupStatus = {
 /** The state of a trial: `opening` (it waits for a sandbox), `agent`, `verifying`, `waiting` (for its next attempt), or its outcome. */
 export type TrialState = 'opening' | 'agent' | 'verifying' | 'waiting' | Outcome;
 /** The group's answer to the query `status`. A trial's `until` is the time at which its agent is ended at the latest. */
-export type GroupReport = { id: string; task: string; until: string; trials: { id: string; state: TrialState; until: string | null }[] };
+export type GroupReport = {
+  id: string;
+  task: string;
+  until: string;
+  trials: { id: string; state: TrialState; until: string | null }[];
+};
 
 export type RunStatusReport = {
   run: string;
@@ -32,13 +37,13 @@ export type RunStatusReport = {
   take: number;
   policy_version: number;
   groups_ended: number;
-  groups: number;
+  groups_total: number;
   trials: Partial<Record<Outcome, number>>;
   /** What the run waits for, and until when at most. */
   waits_for: string | null;
   until: string | null;
   /** The groups that this iteration or its evaluation began, and those that still run from earlier ones. */
-  members: GroupStatus[];
+  groups: GroupStatus[];
   /** The reason why the run is blocked. */
   reason: string | null;
 };
@@ -66,13 +71,16 @@ export const groupEndedSignal = defineSignal<[GroupEnd]>('groupEnded');
 /** Reports a group's later deadline to its run and to its evaluation. */
 export const groupMovedSignal = defineSignal<[{ id: string; until: string; kind?: GroupPlan['kind'] }]>('groupMoved');
 /** Reports a child's phase for the run's `status`: what it waits for or which groups it has under way, and for how long at most. */
-export const phaseSignal = defineSignal<[{ phase: string; waitsFor?: string; begun?: { id: string; task: string; size: number }[]; seconds?: number }]>('phase');
+export const phaseSignal =
+  defineSignal<
+    [{ phase: string; waitsFor?: string; begun?: { id: string; task: string; size: number }[]; seconds?: number }]
+  >('phase');
 /** Reports that a trial lost its engine, so that the owner of the pool repairs it. */
 export const engineTroubleSignal = defineSignal('engineTrouble');
 /** Sent to a group: its deadline is now. */
 export const cutSignal = defineSignal('cut');
 /** Sent to a group: ends one of its trials. */
-export const skipSignal = defineSignal<[{ member: number }]>('skip');
+export const skipSignal = defineSignal<[{ trialIndex: number }]>('skip');
 /** Sent to a group: ends trials that are older than the run allows. */
-export const staleSignal = defineSignal<[{ members: number[] }]>('stale');
-export const extendSignal = defineSignal<[{ member: number; seconds: number }]>('extend');
+export const staleSignal = defineSignal<[{ trialIndexes: number[] }]>('stale');
+export const extendSignal = defineSignal<[{ trialIndex: number; seconds: number }]>('extend');

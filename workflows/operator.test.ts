@@ -10,7 +10,11 @@ const environment = useTemporal();
 let serial = 0;
 
 /** Starts a run of small iterations whose first train step waits until `free` is called. */
-async function operated(world: FakeWorld, body: (run: Awaited<ReturnType<typeof start>>, free: () => void) => Promise<void>, iterations = 2): Promise<void> {
+async function operated(
+  world: FakeWorld,
+  body: (run: Awaited<ReturnType<typeof start>>, free: () => void) => Promise<void>,
+  iterations = 2,
+): Promise<void> {
   Object.assign(world.config, { iterations, groups_per_iteration: 1 });
   const freed = Promise.withResolvers<void>();
   const training = Promise.withResolvers<void>();
@@ -18,16 +22,25 @@ async function operated(world: FakeWorld, body: (run: Awaited<ReturnType<typeof 
     training.resolve();
     await freed.promise;
   };
-  await withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await start();
-    await training.promise;
-    await body(run, freed.resolve).finally(freed.resolve);
-    await run.result();
-  });
+  await withWorkers(
+    environment,
+    { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() },
+    async () => {
+      const run = await start();
+      await training.promise;
+      await body(run, freed.resolve).finally(freed.resolve);
+      await run.result();
+    },
+  );
 }
-const start = () => environment.client.workflow.start('trainRun', { workflowId: `operated${++serial}`, taskQueue: 'trialgate', args: [{}] });
+const start = () =>
+  environment.client.workflow.start('trainRun', {
+    workflowId: `operated${++serial}`,
+    taskQueue: 'trialgate',
+    args: [{}],
+  });
 
-test('an invalid update is refused with the reason, and the run goes on', async () => {
+test('a pause, an extension or a skip with an invalid argument is refused with the reason, and the run goes on', async () => {
   const month = 30 * 86_400;
   const refused: [string, unknown, string][] = [
     ['pause', { seconds: 0 }, 'seconds: expected a number above 0, at most 2592000 (30 days), found 0'],
@@ -36,20 +49,22 @@ test('an invalid update is refused with the reason, and the run goes on', async 
     ['extend', { trial: 't' }, 'seconds: expected'],
     ['extend', { trial: 't', seconds: -1 }, 'seconds: expected'],
     ['extend', { seconds: 60 }, "trial: expected a trial's id, found undefined"],
-    ['skip', { trial: '' }, "trial: expected a trial's id, found \"\""],
+    ['skip', { trial: '' }, 'trial: expected a trial\'s id, found ""'],
     ['skip', null, "trial: expected a trial's id"],
   ];
   const world = new FakeWorld();
   await operated(world, async (run, free) => {
     for (const [update, argument, message] of refused) {
-      await expect(run.executeUpdate(update, { args: [argument] })).rejects.toMatchObject({ cause: { message: expect.stringContaining(message) } });
+      await expect(run.executeUpdate(update, { args: [argument] })).rejects.toMatchObject({
+        cause: { message: expect.stringContaining(message) },
+      });
     }
     free();
   });
   expect(world.count('close 1.1')).toBe(1);
 });
 
-test('a pause goes on after the iteration in which it was asked for, until a resume', async () => {
+test('a run that is told to pause ends its iteration, begins no other, and goes on after a resume', async () => {
   const world = new FakeWorld();
   await operated(world, async (run, free) => {
     await run.executeUpdate('pause', { args: [{ seconds: 3600 }] });
@@ -103,12 +118,14 @@ test('a paused iteration’s deadline begins after the pause', async () => {
     const resumed = Date.now();
     await next.executeUpdate('resume');
     await until(async () => (await statusOf()).waits_for?.includes('trials for the batch') === true);
-    expect(Date.parse((await statusOf()).until ?? '')).toBeGreaterThanOrEqual(resumed + world.config.deadlines.iteration * 1000);
+    expect(Date.parse((await statusOf()).until ?? '')).toBeGreaterThanOrEqual(
+      resumed + world.config.deadlines.iteration * 1000,
+    );
     seen.resolve();
   });
 });
 
-test('a change that is still being made at the end of an iteration holds for the next', async () => {
+test('a change of a run’s settings that is still being stored at the end of an iteration holds for the next one', async () => {
   const world = new FakeWorld();
   await operated(world, async (run, free) => {
     const asked = Promise.withResolvers<void>();
@@ -126,12 +143,18 @@ test('a change that is still being made at the end of an iteration holds for the
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
 });
 
-test('a change during the last iteration holds for the evaluation after it', async () => {
+test('a change of a run’s settings during its last iteration holds for the evaluation after it', async () => {
   const world = new FakeWorld();
   world.config = { ...world.config, evaluation: { ...world.config.evaluation, before: false, after: false } };
-  await operated(world, async (run, free) => {
-    await run.executeUpdate('configure', { args: [{ evaluation: { tasks: ['held-out'], after: true, before: false, samples: 1 } }] });
-    free();
-  }, 1);
+  await operated(
+    world,
+    async (run, free) => {
+      await run.executeUpdate('configure', {
+        args: [{ evaluation: { tasks: ['held-out'], after: true, before: false, samples: 1 } }],
+      });
+      free();
+    },
+    1,
+  );
   expect(world.log.filter((entry) => entry.startsWith('evaluate'))).toEqual(['evaluate 1']);
 });

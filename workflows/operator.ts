@@ -1,7 +1,17 @@
-import { ApplicationFailure, condition, getExternalWorkflowHandle, patched, setHandler } from '@temporalio/workflow';
+import { ApplicationFailure, condition, getExternalWorkflowHandle, setHandler } from '@temporalio/workflow';
 import type { RunConfig } from '../core/run-config/run-config.ts';
 import { store } from './activities.ts';
-import { RUN_ENDING, configureUpdate, extendSignal, extendUpdate, pauseUpdate, resumeUpdate, skipSignal, skipUpdate, stopUpdate } from './messages.ts';
+import {
+  RUN_ENDING,
+  configureUpdate,
+  extendSignal,
+  extendUpdate,
+  pauseUpdate,
+  resumeUpdate,
+  skipSignal,
+  skipUpdate,
+  stopUpdate,
+} from './messages.ts';
 import type { RunStatus } from './run-status.ts';
 
 const PAUSE_SECONDS = 86_400;
@@ -26,40 +36,62 @@ export class Operator {
       this.isStopping = true;
       return `run ${runId} stops after iteration ${report.iteration}`;
     });
-    setHandler(pauseUpdate, ({ seconds = PAUSE_SECONDS } = {}) => {
-      this.pausedUntil = Date.now() + seconds * 1000;
-      return `run ${runId} starts no more groups and no train step until ${new Date(this.pausedUntil).toISOString()}; what runs goes on`;
-    }, { validator: (input) => requireSeconds(input?.seconds ?? PAUSE_SECONDS) });
-    setHandler(resumeUpdate, () => {
-      if (!this.#isBlocked && Date.now() >= this.pausedUntil) return `run ${runId} is neither paused nor blocked: ${report.phase}`;
-      this.pausedUntil = 0;
-      this.#isBlocked = false;
-      return `run ${runId} goes on`;
-    }, {
-      validator: () => {
-        if (this.isEnding) throw ApplicationFailure.create({ type: RUN_ENDING, message: `run ${runId} is ending: resume it when it has ended`, nonRetryable: true });
+    setHandler(
+      pauseUpdate,
+      ({ seconds = PAUSE_SECONDS } = {}) => {
+        this.pausedUntil = Date.now() + seconds * 1000;
+        return `run ${runId} starts no more groups and no train step until ${new Date(this.pausedUntil).toISOString()}; what runs goes on`;
       },
-    });
+      { validator: (input) => requireSeconds(input?.seconds ?? PAUSE_SECONDS) },
+    );
+    setHandler(
+      resumeUpdate,
+      () => {
+        if (!this.#isBlocked && Date.now() >= this.pausedUntil)
+          return `run ${runId} is neither paused nor blocked: ${report.phase}`;
+        this.pausedUntil = 0;
+        this.#isBlocked = false;
+        return `run ${runId} goes on`;
+      },
+      {
+        validator: () => {
+          if (this.isEnding)
+            throw ApplicationFailure.create({
+              type: RUN_ENDING,
+              message: `run ${runId} is ending: resume it when it has ended`,
+              nonRetryable: true,
+            });
+        },
+      },
+    );
     setHandler(configureUpdate, async (changes) => {
       this.changed = await store.configureRun({ runId, changes });
-      if (patched('change-is-looked-at')) onChange();
+      onChange();
       return `run ${runId} has ${Object.keys(changes).join(', ')} changed, from the next use on`;
     });
-    setHandler(skipUpdate, async ({ trial }) => {
-      const { groupId, member } = await store.findOpenTrial({ runId, trialId: trial });
-      await getExternalWorkflowHandle(groupId).signal(skipSignal, { member });
-      return `trial ${trial} is skipped`;
-    }, { validator: (input) => requireTrial(input?.trial) });
-    setHandler(extendUpdate, async ({ trial, seconds }) => {
-      const { groupId, member } = await store.findOpenTrial({ runId, trialId: trial });
-      await getExternalWorkflowHandle(groupId).signal(extendSignal, { member, seconds });
-      return `trial ${trial} has ${seconds} s more`;
-    }, {
-      validator: (input) => {
-        requireTrial(input?.trial);
-        requireSeconds(input?.seconds);
+    setHandler(
+      skipUpdate,
+      async ({ trial }) => {
+        const { groupId, trialIndex } = await store.findOpenTrial({ runId, trialId: trial });
+        await getExternalWorkflowHandle(groupId).signal(skipSignal, { trialIndex });
+        return `trial ${trial} is skipped`;
       },
-    });
+      { validator: (input) => requireTrial(input?.trial) },
+    );
+    setHandler(
+      extendUpdate,
+      async ({ trial, seconds }) => {
+        const { groupId, trialIndex } = await store.findOpenTrial({ runId, trialId: trial });
+        await getExternalWorkflowHandle(groupId).signal(extendSignal, { trialIndex, seconds });
+        return `trial ${trial} has ${seconds} s more`;
+      },
+      {
+        validator: (input) => {
+          requireTrial(input?.trial);
+          requireSeconds(input?.seconds);
+        },
+      },
+    );
   }
 
   /** Waits until the run is not paused, by a resume or by time. Returns the milliseconds that it waited. */
@@ -91,11 +123,14 @@ const MOST_SECONDS = 30 * 86_400;
 
 function requireSeconds(value: unknown): void {
   if (typeof value === 'number' && value > 0 && value <= MOST_SECONDS) return;
-  throw refusal(`seconds: expected a number above 0, at most ${MOST_SECONDS} (30 days), found ${JSON.stringify(value)}`);
+  throw refusal(
+    `seconds: expected a number above 0, at most ${MOST_SECONDS} (30 days), found ${JSON.stringify(value)}`,
+  );
 }
 
 function requireTrial(value: unknown): void {
-  if (typeof value !== 'string' || value === '') throw refusal(`trial: expected a trial's id, found ${JSON.stringify(value)}`);
+  if (typeof value !== 'string' || value === '')
+    throw refusal(`trial: expected a trial's id, found ${JSON.stringify(value)}`);
 }
 
 const refusal = (message: string) => ApplicationFailure.create({ type: 'bad_input', message, nonRetryable: true });

@@ -13,7 +13,7 @@ function pollsWithin(seconds: number): number {
   return polls;
 }
 
-test('a rollout of the longest time whose stragglers end one by one has a history of less than 10,000 events', () => {
+test('a workflow’s history stays below 10,000 events in the longest rollout, with stragglers that end one by one (computed)', () => {
   const [groups, size, quorum] = [128, 16, 8];
   const task = 3;
   const activity = 3 + task;
@@ -26,10 +26,12 @@ test('a rollout of the longest time whose stragglers end one by one has a histor
   expect(pollsWithin(LONGEST) * poll + told + children + pollsOfThePool + whatElseAnIterationHas).toBeLessThan(10_000);
 });
 
-test('the first 63 polls of an iteration are one second apart', () => {
+test('a run’s first 63 polls of an iteration’s groups are one second apart', () => {
   for (let polls = 1; polls < 64; polls++) expect(pollInterval(polls)).toBe(1000);
 });
 
-test('the time between polls doubles every 16 polls, up to 128 seconds', () => {
-  expect([64, 80, 96, 112, 128, 144, 160, 5000].map((polls) => pollInterval(polls) / 1000)).toEqual([2, 4, 8, 16, 32, 64, 128, 128]);
+test('after 63 polls of an iteration’s groups the time between them doubles every 16 polls, up to 128 seconds', () => {
+  expect([64, 80, 96, 112, 128, 144, 160, 5000].map((polls) => pollInterval(polls) / 1000)).toEqual([
+    2, 4, 8, 16, 32, 64, 128, 128,
+  ]);
 });

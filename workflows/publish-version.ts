@@ -1,5 +1,12 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import { ApplicationFailure, CancellationScope, ParentClosePolicy, sleep, startChild, workflowInfo } from '@temporalio/workflow';
+import {
+  ApplicationFailure,
+  CancellationScope,
+  ParentClosePolicy,
+  sleep,
+  startChild,
+  workflowInfo,
+} from '@temporalio/workflow';
 import type { ReplicaReport } from '../core/gpu-contract.ts';
 import { gpu, store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
@@ -54,7 +61,10 @@ export async function publish(publication: Publication, reportWait: ReportWait):
 export const poolHolder = (runId: string): string => `${runId}/publish`;
 
 /** Starts a child as soon as no other workflow uses its id. Every workflow that uses the id ends in a bounded time. */
-export async function inTurn<T>(start: () => Promise<T>, whenHeld: () => Promise<void> = () => Promise.resolve()): Promise<T> {
+export async function inTurn<T>(
+  start: () => Promise<T>,
+  whenHeld: () => Promise<void> = () => Promise.resolve(),
+): Promise<T> {
   for (let tried = 0; ; tried++) {
     try {
       return await start();
@@ -75,14 +85,16 @@ export async function publishVersion({ runId, version, fallback, isMend }: Publi
     return await confirm({ runId, version, isMend });
   } catch (error) {
     // After any failure, also one without an answer, no replica stays between two versions.
-    if (fallback !== undefined) await CancellationScope.nonCancellable(() => bring({ runId, version: fallback })).catch(() => {});
+    if (fallback !== undefined)
+      await CancellationScope.nonCancellable(() => bring({ runId, version: fallback })).catch(() => {});
     throw error;
   }
 }
 
 async function confirm(publication: Publication): Promise<number> {
   // A repair has no version to go back to, so each of its tries completes even when it is cancelled.
-  const attempt = () => (publication.isMend ? CancellationScope.nonCancellable(() => bring(publication)) : bring(publication));
+  const attempt = () =>
+    publication.isMend ? CancellationScope.nonCancellable(() => bring(publication)) : bring(publication);
   let outcome = await attempt();
   for (let tried = 1; outcome.confirmed < outcome.needed && tried < TRIES; tried++) {
     await sleep(1000 * 2 ** tried);
@@ -90,14 +102,20 @@ async function confirm(publication: Publication): Promise<number> {
   }
   const { confirmed, needed, reports } = outcome;
   if (confirmed >= needed) return confirmed;
-  const why = reports.filter((report) => !report.ok).map((report) => `${report.url}: ${report.error ?? 'did not confirm'}`);
+  const why = reports
+    .filter((report) => !report.ok)
+    .map((report) => `${report.url}: ${report.error ?? 'did not confirm'}`);
   throw ApplicationFailure.create({
     type: 'publication_failed',
     message: `version ${publication.version} was confirmed by ${confirmed} of ${needed} replicas. ${why.join('; ')}`,
   });
 }
 
-async function bring({ runId, version, isMend }: Publication): Promise<{ confirmed: number; needed: number; reports: ReplicaReport[] }> {
+async function bring({
+  runId,
+  version,
+  isMend,
+}: Publication): Promise<{ confirmed: number; needed: number; reports: ReplicaReport[] }> {
   const { needed, ...input } = await store.beginPublication({ runId, version, isMend });
   const { replicas: reports } = await gpu(PUBLISH_LIMIT_SECONDS).publishPolicy(input);
   const { confirmed } = await store.endPublication({ runId, version, reports, isMend });

@@ -1,4 +1,13 @@
-import { CancellationScope, condition, executeChild, isCancellation, ParentClosePolicy, setHandler, sleep, workflowInfo } from '@temporalio/workflow';
+import {
+  CancellationScope,
+  condition,
+  executeChild,
+  isCancellation,
+  ParentClosePolicy,
+  setHandler,
+  sleep,
+  workflowInfo,
+} from '@temporalio/workflow';
 import { store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
 import { engineTroubleSignal } from './messages.ts';
@@ -61,7 +70,15 @@ async function repair(runId: string): Promise<boolean> {
   try {
     if (workflowInfo().workflowId === workflowId) return await restorePool(runId);
     const searchAttributes = attributesOf({ runId, phase: 'publish' });
-    return await inTurn(() => executeChild(restorePool, { workflowId, args: [runId], parentClosePolicy: ParentClosePolicy.ABANDON, searchAttributes, staticSummary: 'engines that were lost' }));
+    return await inTurn(() =>
+      executeChild(restorePool, {
+        workflowId,
+        args: [runId],
+        parentClosePolicy: ParentClosePolicy.ABANDON,
+        searchAttributes,
+        staticSummary: 'engines that were lost',
+      }),
+    );
   } catch {
     // The next trial that loses its engine asks for another repair, and so does the next poll. The limit of awaitPool ends the wait.
     return false;

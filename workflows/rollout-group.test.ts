@@ -16,11 +16,37 @@ let serial = 0;
 /** Returns the plan of a group of three trials. */
 function plan(): GroupPlan {
   const id = `group${++serial}`;
-  return { id: `${id}/0.1/0`, trialPrefix: `${id}-0.1-0`, runId: id, kind: 'train', iteration: 0, take: 1, ordinal: 0, size: 3, task: 't', agent: 'a', policyVersion: 0 };
+  return {
+    id: `${id}/0.1/0`,
+    trialPrefix: `${id}-0.1-0`,
+    runId: id,
+    kind: 'train',
+    iteration: 0,
+    take: 1,
+    ordinal: 0,
+    size: 3,
+    task: 't',
+    agent: 'a',
+    policyVersion: 0,
+  };
 }
-const start = (group: GroupPlan) => environment.client.workflow.start('rolloutGroup', { workflowId: group.id, taskQueue: 'trialgate', args: [group] });
-const during = <T>(world: FakeWorld, own: { general?: Record<string, Activity>; host?: Record<string, Activity> }, body: () => Promise<T>): Promise<T> =>
-  withWorkers(environment, { trialgate: { ...world.general(), ...own.general }, sandboxes: world.sandboxes(), host: { ...world.host(), ...own.host }, gpu: world.gpu() }, body);
+const start = (group: GroupPlan) =>
+  environment.client.workflow.start('rolloutGroup', { workflowId: group.id, taskQueue: 'trialgate', args: [group] });
+const during = <T>(
+  world: FakeWorld,
+  own: { general?: Record<string, Activity>; host?: Record<string, Activity> },
+  body: () => Promise<T>,
+): Promise<T> =>
+  withWorkers(
+    environment,
+    {
+      trialgate: { ...world.general(), ...own.general },
+      sandboxes: world.sandboxes(),
+      host: { ...world.host(), ...own.host },
+      gpu: world.gpu(),
+    },
+    body,
+  );
 
 /** Waits until `freed` resolves or the activity is cancelled. */
 async function hold(freed: Promise<void>): Promise<void> {
@@ -28,7 +54,7 @@ async function hold(freed: Promise<void>): Promise<void> {
   await Promise.race([freed, sleep('1h')]).finally(() => clearInterval(beat));
 }
 
-test('an infra_error does not count towards the quorum, so that no running trial is cut for it', async () => {
+test('a trial that ends as infra_error does not count towards its group’s quorum', async () => {
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
   const group = plan();
@@ -40,7 +66,11 @@ test('an infra_error does not count towards the quorum, so that no running trial
   };
   await during(world, {}, async () => {
     const running = await start(group);
-    await until(() => world.outcomes.get(`${group.trialPrefix}-1`) === 'scored' && world.count(`seal ${group.trialPrefix}-0 1 infra_error`) === 1);
+    await until(
+      () =>
+        world.outcomes.get(`${group.trialPrefix}-1`) === 'scored' &&
+        world.count(`seal ${group.trialPrefix}-0 1 infra_error`) === 1,
+    );
     freed.resolve();
     expect(await running.result()).toEqual(['infra_error', 'scored', 'scored']);
   });
@@ -55,13 +85,17 @@ test('a trial that ends as infra_error is tried again after a wait, at most max_
     const running = await start({ ...group, size: 1 });
     expect(await running.result()).toEqual(['infra_error']);
     const { events } = await running.fetchHistory();
-    const timers = (events ?? []).map(({ timerStartedEventAttributes: timer }) => Number(timer?.startToFireTimeout?.seconds));
+    const timers = (events ?? []).map(({ timerStartedEventAttributes: timer }) =>
+      Number(timer?.startToFireTimeout?.seconds),
+    );
     expect(timers.filter((seconds) => seconds <= 32)).toEqual([2, 4]);
   });
-  expect([1, 2, 3, 4].map((attempt) => world.count(`seal ${group.trialPrefix}-0 ${attempt} infra_error`))).toEqual([1, 1, 1, 0]);
+  expect([1, 2, 3, 4].map((attempt) => world.count(`seal ${group.trialPrefix}-0 ${attempt} infra_error`))).toEqual([
+    1, 1, 1, 0,
+  ]);
 });
 
-test('a trial that is skipped while it is verified ends as cancelled', async () => {
+test('a trial that is skipped while its verifier runs ends as cancelled', async () => {
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
   const group = plan();
@@ -73,28 +107,34 @@ test('a trial that is skipped while it is verified ends as cancelled', async () 
   await during(world, { host: { verifyTrial } }, async () => {
     const running = await start({ ...group, size: 1 });
     await until(() => verifying >= 1);
-    await running.signal('skip', { member: 0 });
+    await running.signal('skip', { trialIndex: 0 });
     freed.resolve();
     expect(await running.result()).toEqual(['cancelled']);
   });
 });
 
-test('a trial that is cut before it was opened is sealed as truncated without an attempt’s number', async () => {
+test('a trial that is cut before its sandbox is open is sealed as truncated, whatever attempt is open', async () => {
   const world = new FakeWorld();
   const group = plan();
   const sealed: unknown[] = [];
   const openTrial = async () => hold(Promise.withResolvers<void>().promise);
   const sealTrial = async (sealing: unknown) => void sealed.push(sealing);
-  await withWorkers(environment, { trialgate: { ...world.general(), sealTrial }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
-    const running = await start({ ...group, size: 1 });
-    await running.signal('cut');
-    expect(await running.result()).toEqual(['truncated']);
-  });
+  await withWorkers(
+    environment,
+    { trialgate: { ...world.general(), sealTrial }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
+    async () => {
+      const running = await start({ ...group, size: 1 });
+      await running.signal('cut');
+      expect(await running.result()).toEqual(['truncated']);
+    },
+  );
   // The store knows the number of the open attempt.
-  expect(sealed).toEqual([{ trialId: `${group.trialPrefix}-0`, outcome: 'truncated', reason: 'cut between two attempts' }]);
+  expect(sealed).toEqual([
+    { trialId: `${group.trialPrefix}-0`, outcome: 'truncated', reason: 'cut between two attempts' },
+  ]);
 });
 
-test('a group whose workflow failed is run again', async () => {
+test('a run starts a group’s workflow again when it failed', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { iterations: 1 });
@@ -105,19 +145,32 @@ test('a group whose workflow failed is run again', async () => {
     return openGroup();
   };
   await during(world, { general: { openGroup: failing } }, async () => {
-    await (await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })).result();
+    await (
+      await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })
+    ).result();
   });
   expect(failures).toBe(2);
   expect(world.count(`end ${id}/0.1/0`)).toBe(1);
 });
 
 test.each([
-  ['the end of a straggler is not reported when no step waits for it', {}, 2, 0],
-  ['the end of a straggler is reported when a step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
-  ['a group that waits for spread reports its end with its last trial', {}, 3, 1],
+  ['a group does not report the end of each straggler to the store when no train step waits for it', {}, 2, 0],
+  [
+    'a group reports the end of each straggler to the store when a train step may wait for it',
+    { max_stale_stragglers: 0 },
+    3,
+    0,
+  ],
+  ['a group whose rewards are equal at its quorum reports its end again with its last trial', {}, 3, 1],
 ])('%s', async (_, settings, times, waits) => {
   const world = new FakeWorld();
-  Object.assign(world.config, { group_size: 3, group_quorum: 1, max_staleness: 1, stragglers: 'carry_over', ...settings });
+  Object.assign(world.config, {
+    group_size: 3,
+    group_quorum: 1,
+    max_staleness: 1,
+    stragglers: 'carry_over',
+    ...settings,
+  });
   const group = plan();
   const freed = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   world.runAgent = async ({ trialId }) => {
@@ -137,7 +190,7 @@ test.each([
   expect(told).toBe(times);
 });
 
-test('a straggler that no poll reported is cancelled at the end of its run', async () => {
+test('a run that ends cancels its stragglers, also those that no poll of the rollout listed', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { group_quorum: 1, max_staleness: 1, stragglers: 'carry_over' });
@@ -147,12 +200,14 @@ test('a straggler that no poll reported is cancelled at the end of its run', asy
   };
   const listRunningGroups = async () => [`${id}/0.1/0`];
   await during(world, { general: { listRunningGroups } }, async () => {
-    await (await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })).result();
+    await (
+      await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })
+    ).result();
     expect(await environment.client.workflow.getHandle(`${id}/0.1/0`).result()).toEqual(['scored', 'cancelled']);
   });
 });
 
-test('a trial with an extension beyond its iteration’s deadline is not cut with the iteration', async () => {
+test('a trial whose deadline was extended beyond its iteration’s is not cut at the iteration’s deadline', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   world.config.iterations = 1;
@@ -164,13 +219,18 @@ test('a trial with an extension beyond its iteration’s deadline is not cut wit
     return { outcome: null, seconds: {} };
   };
   await during(world, {}, async () => {
-    const run = await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] });
+    const run = await environment.client.workflow.start('trainRun', {
+      workflowId: id,
+      taskQueue: 'trialgate',
+      args: [{}],
+    });
     await until(() => held.size === 4);
     const asked = Date.now();
     await run.executeUpdate('extend', { args: [{ trial: `${id}-0.1-0-0`, seconds: 10_800 }] });
     const status = () => run.query<RunStatusReport>('status');
-    const isExtended = ({ until: end }: { until: string | null }) => end !== null && Date.parse(end) >= asked + 10_800_000;
-    await until(async () => (await status()).members.some(isExtended));
+    const isExtended = ({ until: end }: { until: string | null }) =>
+      end !== null && Date.parse(end) >= asked + 10_800_000;
+    await until(async () => (await status()).groups.some(isExtended));
     freed[1]?.resolve();
     // The next poll shows it.
     await until(async () => (await status()).waits_for === '2 trials for the batch: 1 are there, 1 groups run');
@@ -179,10 +239,13 @@ test('a trial with an extension beyond its iteration’s deadline is not cut wit
   });
 });
 
-test('a trial with an extension beyond its evaluation’s deadline is not cut with the evaluation', async () => {
+test('a trial whose deadline was extended beyond its evaluation’s is not cut at the evaluation’s deadline', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
-  Object.assign(world.config, { iterations: 0, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
+  Object.assign(world.config, {
+    iterations: 0,
+    evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false },
+  });
   const freed = Promise.withResolvers<void>();
   const held = new Set<string>();
   world.runAgent = async ({ trialId }) => {
@@ -194,18 +257,21 @@ test('a trial with an extension beyond its evaluation’s deadline is not cut wi
     const { workflow } = environment.client;
     const run = await workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] });
     await until(() => held.size === 4);
-    await workflow.getHandle(`${id}/eval@0/0`).signal('extend', { member: 0, seconds: 10_800 });
+    await workflow.getHandle(`${id}/eval@0/0`).signal('extend', { trialIndex: 0, seconds: 10_800 });
     const hasTimer = async () => {
       const { events } = await workflow.getHandle(`${id}/eval@0`).fetchHistory();
-      return events?.some(({ timerStartedEventAttributes: timer }) => Number(timer?.startToFireTimeout?.seconds) > 10_000);
+      return events?.some(
+        ({ timerStartedEventAttributes: timer }) => Number(timer?.startToFireTimeout?.seconds) > 10_000,
+      );
     };
-    const isTold = async () => Date.parse((await run.query<RunStatusReport>('status')).until ?? '') > Date.now() + 7_200_000;
+    const isTold = async () =>
+      Date.parse((await run.query<RunStatusReport>('status')).until ?? '') > Date.now() + 7_200_000;
     await until(async () => (await hasTimer()) && (await isTold())).finally(freed.resolve);
     await run.result();
   });
 });
 
-test('a group that was cut refuses extensions, and its status says when it was cut', async () => {
+test('a group that was cut ignores an extension of a trial, and its status says when it was cut', async () => {
   const world = new FakeWorld();
   const group = plan();
   const before = Date.now();
@@ -227,7 +293,7 @@ test('a group that was cut refuses extensions, and its status says when it was c
     await begun.promise;
     await running.signal('cut');
     await verifying.promise;
-    await running.signal('extend', { member: 0, seconds: 600 });
+    await running.signal('extend', { trialIndex: 0, seconds: 600 });
     const deadline = Date.parse((await running.query<GroupReport>('status').finally(freed.resolve)).until);
     expect(deadline).toBeGreaterThan(before - 60_000);
     expect(deadline).toBeLessThanOrEqual(Date.now());
@@ -236,7 +302,7 @@ test('a group that was cut refuses extensions, and its status says when it was c
   expect(world.log.filter((entry) => entry.startsWith('extend'))).toEqual([]);
 });
 
-test('a cut wins over an extension that arrives with it', async () => {
+test('a trial is cut when its group is told to cut and to extend it at the same time', async () => {
   const world = new FakeWorld();
   world.runAgent = async () => {
     await hold(Promise.withResolvers<void>().promise);
@@ -246,13 +312,17 @@ test('a cut wins over an extension that arrives with it', async () => {
   await endWorkers(environment);
   const running = await start({ ...plan(), size: 1 });
   await running.signal('cut');
-  await running.signal('extend', { member: 0, seconds: 5000 });
+  await running.signal('extend', { trialIndex: 0, seconds: 5000 });
   await during(world, {}, async () => expect(await running.result()).toEqual(['truncated']));
 });
 
-test('a trial keeps an extension that it got before its agent began', async () => {
+test('a trial’s deadline keeps an extension that was given before the agent began', async () => {
   const world = new FakeWorld();
-  const [opening, opened, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const [opening, opened, freed] = [
+    Promise.withResolvers<void>(),
+    Promise.withResolvers<void>(),
+    Promise.withResolvers<void>(),
+  ];
   world.runAgent = async () => {
     await hold(freed.promise);
     return { outcome: null, seconds: {} };
@@ -262,16 +332,20 @@ test('a trial keeps an extension that it got before its agent began', async () =
     await opened.promise;
     return { finished: null, attempt: 1, host: 'host' };
   };
-  await withWorkers(environment, { trialgate: world.general(), sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
-    const running = await start({ ...plan(), size: 1 });
-    await opening.promise;
-    await running.signal('extend', { member: 0, seconds: 50_000 });
-    const trialOf = async () => (await running.query<GroupReport>('status')).trials[0];
-    const before = Date.now();
-    opened.resolve();
-    await until(async () => (await trialOf())?.state === 'agent');
-    const given = Date.parse((await trialOf().finally(freed.resolve))?.until ?? '');
-    expect(given).toBeGreaterThanOrEqual(before + (world.config.deadlines.trial + 50_000) * 1000);
-    await running.result();
-  });
+  await withWorkers(
+    environment,
+    { trialgate: world.general(), sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
+    async () => {
+      const running = await start({ ...plan(), size: 1 });
+      await opening.promise;
+      await running.signal('extend', { trialIndex: 0, seconds: 50_000 });
+      const trialOf = async () => (await running.query<GroupReport>('status')).trials[0];
+      const before = Date.now();
+      opened.resolve();
+      await until(async () => (await trialOf())?.state === 'agent');
+      const given = Date.parse((await trialOf().finally(freed.resolve))?.until ?? '');
+      expect(given).toBeGreaterThanOrEqual(before + (world.config.deadlines.trial + 50_000) * 1000);
+      await running.result();
+    },
+  );
 });

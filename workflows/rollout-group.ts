@@ -1,8 +1,25 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, patched, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
+import {
+  CancellationScope,
+  condition,
+  getExternalWorkflowHandle,
+  isCancellation,
+  setCurrentDetails,
+  setHandler,
+  workflowInfo,
+} from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
-import { cutSignal, extendSignal, groupEndedSignal, groupMovedSignal, groupStatusQuery, skipSignal, staleSignal, type TrialState } from './messages.ts';
+import {
+  cutSignal,
+  extendSignal,
+  groupEndedSignal,
+  groupMovedSignal,
+  groupStatusQuery,
+  skipSignal,
+  staleSignal,
+  type TrialState,
+} from './messages.ts';
 import { runTrial, type TrialRun } from './run-trial.ts';
 
 /** The outcomes that count for a group's quorum. A trial that failed through no fault of its own is no reason to cut a running one. */
@@ -19,8 +36,17 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   const limits = await store.openGroup(group);
   const owner = workflowInfo().parent?.workflowId ?? group.runId;
   const trials: TrialRun[] = Array.from({ length: group.size }, (_, trialIndex) => ({
-    trialId: `${group.trialPrefix}-${trialIndex}`, trialIndex, group, limits, owner,
-    scope: new CancellationScope(), cut: null, outcome: null, deadline: null, more: 0, state: 'opening',
+    trialId: `${group.trialPrefix}-${trialIndex}`,
+    trialIndex,
+    group,
+    limits,
+    owner,
+    scope: new CancellationScope(),
+    cut: null,
+    outcome: null,
+    deadline: null,
+    more: 0,
+    state: 'opening',
   }));
   let deadline = Date.now() + limits.groupSeconds * 1000;
   const running = () => trials.filter(({ outcome }) => outcome === null);
@@ -36,13 +62,23 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     deadline = Date.now();
   };
   setHandler(cutSignal, finish);
-  setHandler(skipSignal, ({ member }) => cut(running().filter((trial) => trial.trialIndex === member), 'skipped'));
-  setHandler(staleSignal, ({ members }) => cut(running().filter(({ trialIndex }) => members.includes(trialIndex)), 'stale'));
-  setHandler(extendSignal, ({ member, seconds }) => {
-    const trial = running().find((each) => each.trialIndex === member);
+  setHandler(skipSignal, ({ trialIndex }) =>
+    cut(
+      running().filter((trial) => trial.trialIndex === trialIndex),
+      'skipped',
+    ),
+  );
+  setHandler(staleSignal, ({ trialIndexes }) =>
+    cut(
+      running().filter(({ trialIndex }) => trialIndexes.includes(trialIndex)),
+      'stale',
+    ),
+  );
+  setHandler(extendSignal, ({ trialIndex, seconds }) => {
+    const trial = running().find((each) => each.trialIndex === trialIndex);
     // A cut trial is only verified and needs no more time.
     if (!trial || trial.cut !== null || isOver) return;
-    if (WAITS.includes(trial.state) && patched('extended-while-it-waits')) {
+    if (WAITS.includes(trial.state)) {
       trial.more += seconds * 1000;
       deadline += seconds * 1000;
     } else {
@@ -57,7 +93,11 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     id: group.id,
     task: group.task,
     until: new Date(deadline).toISOString(),
-    trials: trials.map(({ trialId: id, outcome, state, deadline: until }) => ({ id, state: outcome ?? state, until: outcome !== null || until === null ? null : new Date(until).toISOString() })),
+    trials: trials.map(({ trialId: id, outcome, state, deadline: until }) => ({
+      id,
+      state: outcome ?? state,
+      until: outcome !== null || until === null ? null : new Date(until).toISOString(),
+    })),
   }));
 
   const ends = trials.map(async (trial) => {
@@ -68,22 +108,26 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   // A trial whose workflow code fails ends the group. `await all` throws its error.
   all.catch(finish);
   const hasEnded = () => running().length === 0;
-  const isAt = (count: number) => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length >= count;
+  const isAt = (count: number) =>
+    trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length >= count;
   try {
     let isReported = false;
     let left = 1;
-    const isDue = () => (isReported ? running().length < left : isAt(limits.stragglers === 'wait' ? trials.length : limits.quorum));
+    const isDue = () =>
+      isReported ? running().length < left : isAt(limits.stragglers === 'wait' ? trials.length : limits.quorum);
     for (let until = deadline; !hasEnded() && Date.now() < until; until = deadline) {
-      setCurrentDetails(`${trials.length - running().length} of ${trials.length} trials ended; deadline ${new Date(until).toISOString()}`);
+      setCurrentDetails(
+        `${trials.length - running().length} of ${trials.length} trials ended; deadline ${new Date(until).toISOString()}`,
+      );
       await condition(() => hasEnded() || isDue() || deadline !== until, until - Date.now());
       if (hasEnded() || limits.stragglers === 'wait' || !isDue()) continue;
       isReported = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else {
-        // A step or a place may wait for any of the trials that are left. A group that no batch can use yet may wait for a trial that makes it usable.
+        // A step or a slot may wait for any of the trials that are left. A group that no batch can use yet may wait for a trial that makes it usable.
         left = running().length;
         const waits = await reportEnd(left > 0);
-        if (!waits && !limits.tellsStragglers) left = 0;
+        if (!waits && !limits.reportsStragglers) left = 0;
       }
     }
     cut(running(), 'deadline');
@@ -103,16 +147,28 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   });
 
   /** Reports the group's end. Returns true when the group has not ended but waits for its running trials. */
-  async function reportEnd(runsOn: boolean, outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<boolean> {
-    if (await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run'), runsOn })) return true;
+  async function reportEnd(
+    runsOn: boolean,
+    outcomes = trials.flatMap(({ outcome }) => outcome ?? []),
+  ): Promise<boolean> {
+    if (await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run'), runsOn }))
+      return true;
     // The run may have ended since; the row in the store remains.
-    await getExternalWorkflowHandle(group.runId).signal(groupEndedSignal, { id: group.id, outcomes }).catch(() => {});
+    await getExternalWorkflowHandle(group.runId)
+      .signal(groupEndedSignal, { id: group.id, outcomes })
+      .catch(() => {});
     return false;
   }
 }
 
 async function reportDeadline({ id, runId, kind }: GroupPlan, owner: string, until: string): Promise<void> {
   await store.extendGroup({ id, until }).catch(() => {});
-  const owners = owner !== runId && patched('evaluation-moves') ? [runId, owner] : [runId];
-  await Promise.all(owners.map((each) => getExternalWorkflowHandle(each).signal(groupMovedSignal, { id, until, kind }).catch(() => {})));
+  const owners = owner === runId ? [runId] : [runId, owner];
+  await Promise.all(
+    owners.map((each) =>
+      getExternalWorkflowHandle(each)
+        .signal(groupMovedSignal, { id, until, kind })
+        .catch(() => {}),
+    ),
+  );
 }

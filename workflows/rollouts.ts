@@ -1,4 +1,4 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, patched, sleep } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, sleep } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/rollout/plan-groups.ts';
 import { store, waiting } from './activities.ts';
@@ -60,25 +60,32 @@ export class Rollouts {
   async untilReady({ reopen, seconds, onChange, whilePaused, extendedUntil }: WaitOptions): Promise<void> {
     let deadline = Date.now() + seconds * 1000;
     let isOver = false;
-    const isPaced = patched('fewer-looks');
-    const isMovable = patched('iteration-moves');
     for (let again = reopen; ; again = false) {
       deadline += await whilePaused();
       const polledAt = Date.now();
       const rollout = await this.#poll(again, isOver);
-      if (isMovable && !isOver) deadline = Math.max(deadline, extendedUntil());
+      if (!isOver) deadline = Math.max(deadline, extendedUntil());
       onChange(rollout, deadline);
       if (rollout.isReady) return;
       const now = Date.now();
       if (now >= deadline && !isOver) {
         isOver = true;
         const cut = rollout.last.length > 0 ? rollout.last : rollout.open;
-        await Promise.all(cut.map((id) => getExternalWorkflowHandle(id).signal(cutSignal).catch(() => {})));
+        await Promise.all(
+          cut.map((id) =>
+            getExternalWorkflowHandle(id)
+              .signal(cutSignal)
+              .catch(() => {}),
+          ),
+        );
       }
       if (now >= deadline + AFTERMATH_MS) return;
-      await condition(() => this.#isDirty, isOver ? POLL_AGAIN_MS : Math.min(POLL_AGAIN_MS, Math.max(1000, deadline - now)));
+      await condition(
+        () => this.#isDirty,
+        isOver ? POLL_AGAIN_MS : Math.min(POLL_AGAIN_MS, Math.max(1000, deadline - now)),
+      );
       // Many trials may end at about the same time: one poll finds them together.
-      const next = isPaced ? Math.min(polledAt + pollInterval(this.#polls), isOver ? Infinity : deadline) : polledAt + 1000;
+      const next = Math.min(polledAt + pollInterval(this.#polls), isOver ? Infinity : deadline);
       const early = next - Date.now();
       if (early > 0) await sleep(early);
     }
@@ -95,7 +102,13 @@ export class Rollouts {
     for (const id of rollout.outlived) this.#outlived.add(id);
     for (const plan of rollout.plans) this.#plans.set(plan.id, plan);
     for (const id of rollout.open) this.#follow(id);
-    await Promise.all(rollout.stale.map(({ id, members }) => getExternalWorkflowHandle(id).signal(staleSignal, { members }).catch(() => {})));
+    await Promise.all(
+      rollout.stale.map(({ id, trialIndexes }) =>
+        getExternalWorkflowHandle(id)
+          .signal(staleSignal, { trialIndexes })
+          .catch(() => {}),
+      ),
+    );
     return rollout;
   }
 
@@ -105,13 +118,15 @@ export class Rollouts {
     // A group whose workflow keeps failing leaves its row open; the iteration's deadline ends the wait for it.
     if (!plan || this.#followed.has(id) || (this.#failures.get(id) ?? 0) >= TRIES) return;
     // The next poll, which is due at once, tells whether the store still holds the group open.
-    if (this.#closedSincePoll.has(id) && patched('closed-during-a-look')) return;
+    if (this.#closedSincePoll.has(id)) return;
     const failed = (): void => void this.#failures.set(id, (this.#failures.get(id) ?? 0) + 1);
-    const following = runGroup(plan).catch(failed).finally(() => {
-      this.#followed.delete(id);
-      this.#closedSincePoll.add(id);
-      this.ended(id);
-    });
+    const following = runGroup(plan)
+      .catch(failed)
+      .finally(() => {
+        this.#followed.delete(id);
+        this.#closedSincePoll.add(id);
+        this.ended(id);
+      });
     this.#followed.set(id, following);
   }
 
@@ -122,8 +137,9 @@ export class Rollouts {
 
   /** Returns groups that earlier executions started, of which a poll lists only those that the step may need. */
   async #others(): Promise<string[]> {
-    if (this.#hasPolled && !patched('cancel-what-no-look-tells')) return [];
-    return waiting('60s').listRunningGroups({ runId: this.#take.runId }).catch(() => []);
+    return waiting('60s')
+      .listRunningGroups({ runId: this.#take.runId })
+      .catch(() => []);
   }
 
   /**
@@ -133,8 +149,15 @@ export class Rollouts {
   async cancelAll(): Promise<void> {
     const ids = [...new Set([...this.#running, ...(await this.#others())])];
     const all = new Set([...ids, ...this.#plans.keys(), ...this.#outlived]);
-    await Promise.all([...all].map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
-    const ended = () => Promise.all([...ids.map((id) => waiting('60s').awaitGroup({ id })), ...this.#followed.values()]);
+    await Promise.all(
+      [...all].map((id) =>
+        getExternalWorkflowHandle(id)
+          .cancel()
+          .catch(() => {}),
+      ),
+    );
+    const ended = () =>
+      Promise.all([...ids.map((id) => waiting('60s').awaitGroup({ id })), ...this.#followed.values()]);
     await CancellationScope.withTimeout(60_000, ended).catch(() => {});
   }
 }

@@ -1,7 +1,15 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, condition, isCancellation, patched, setHandler, startChild } from '@temporalio/workflow';
+import {
+  CancellationScope,
+  ChildWorkflowCancellationType,
+  ParentClosePolicy,
+  condition,
+  isCancellation,
+  setHandler,
+  startChild,
+} from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/rollout/group-plan.ts';
-import { closing, store, waiting } from './activities.ts';
+import { closing, store } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
 import { attributesOf } from './attributes.ts';
 import { groupMovedSignal } from './messages.ts';
@@ -16,15 +24,14 @@ export async function runGroups(runId: string, plans: GroupPlan[], deadlineSecon
   const pool = poolRepairs(runId);
   try {
     const groups = plans.map((plan) => () => runEvaluated(plan));
-    if (patched('evaluation-moves')) await withinDeadline(deadlineSeconds, () => allOrNone(groups));
-    else await CancellationScope.withTimeout(deadlineSeconds * 1000, () => Promise.all(groups.map((run) => run())));
+    await withinDeadline(deadlineSeconds, () => allOrNone(groups));
   } catch (error) {
     // At the deadline the groups were cancelled and sealed their trials. A cancelled run stays cancelled.
     if (!isCancellation(error) || CancellationScope.current().consideredCancelled) throw error;
   } finally {
     await pool.settled();
   }
-  if (patched('evaluation-checked')) await store.checkEvaluation({ groups: plans.map(({ id, size }) => ({ id, size })) });
+  await store.checkEvaluation({ groups: plans.map(({ id, size }) => ({ id, size })) });
 }
 
 async function withinDeadline(seconds: number, work: () => Promise<unknown>): Promise<void> {
@@ -34,7 +41,8 @@ async function withinDeadline(seconds: number, work: () => Promise<unknown>): Pr
   const watch = new CancellationScope();
   void watch
     .run(async () => {
-      for (let until = deadline; Date.now() < until; until = deadline) await condition(() => deadline !== until, until - Date.now());
+      for (let until = deadline; Date.now() < until; until = deadline)
+        await condition(() => deadline !== until, until - Date.now());
       working.cancel();
     })
     .catch(() => {});
@@ -47,10 +55,7 @@ async function withinDeadline(seconds: number, work: () => Promise<unknown>): Pr
 
 /** A group of an earlier try of the evaluation may still run or be closing. This waits for it, then runs the group again for trials without an outcome. */
 async function runEvaluated(plan: GroupPlan): Promise<void> {
-  while (!(await startGroup(plan))) {
-    if (!patched('waits-for-closed')) return void (await waiting('24h').awaitGroup({ id: plan.id }));
-    await closing.awaitClosed({ workflowId: plan.id });
-  }
+  while (!(await startGroup(plan))) await closing.awaitClosed({ workflowId: plan.id });
 }
 
 /**
@@ -59,8 +64,6 @@ async function runEvaluated(plan: GroupPlan): Promise<void> {
  */
 export async function runGroup(plan: GroupPlan): Promise<void> {
   if (await startGroup(plan)) return;
-  // An execution that began before this release learns of such a group's end only from its signal.
-  if (!patched('waits-for-closed')) await condition(() => false);
   await closing.awaitClosed({ workflowId: plan.id });
 }
 
@@ -72,7 +75,12 @@ async function startGroup(plan: GroupPlan): Promise<boolean> {
       args: [plan],
       parentClosePolicy: ParentClosePolicy.ABANDON,
       cancellationType: ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-      searchAttributes: attributesOf({ runId: plan.runId, iteration: plan.iteration, version: plan.policyVersion, phase: plan.kind === 'eval' ? 'evaluation' : 'rollout' }),
+      searchAttributes: attributesOf({
+        runId: plan.runId,
+        iteration: plan.iteration,
+        version: plan.policyVersion,
+        phase: plan.kind === 'eval' ? 'evaluation' : 'rollout',
+      }),
       staticSummary: `${plan.kind} ${plan.task.split('/').at(-1)} × ${plan.size}`,
     });
     await child.result();

@@ -1,7 +1,15 @@
 import { setCurrentDetails, setHandler, upsertSearchAttributes } from '@temporalio/workflow';
 import type { Rollout } from '../activities/rollout/plan-groups.ts';
 import type { Outcome } from '../store/tables/trials.ts';
-import { groupEndedSignal, groupMovedSignal, phaseSignal, statusQuery, type GroupEnd, type GroupStatus, type RunStatusReport } from './messages.ts';
+import {
+  groupEndedSignal,
+  groupMovedSignal,
+  phaseSignal,
+  statusQuery,
+  type GroupEnd,
+  type GroupStatus,
+  type RunStatusReport,
+} from './messages.ts';
 
 /** The status of a run, for its `status` query and for Temporal's own page. */
 export class RunStatus {
@@ -14,8 +22,19 @@ export class RunStatus {
 
   constructor(runId: string, onGroupEnd: (id: string) => void, onGroupMove: (until: number) => void) {
     this.report = {
-      run: runId, phase: 'preparing', iteration: 0, iterations: 0, take: 0, policy_version: 0,
-      groups_ended: 0, groups: 0, trials: {}, waits_for: null, until: null, members: [], reason: null,
+      run: runId,
+      phase: 'preparing',
+      iteration: 0,
+      iterations: 0,
+      take: 0,
+      policy_version: 0,
+      groups_ended: 0,
+      groups_total: 0,
+      trials: {},
+      waits_for: null,
+      until: null,
+      groups: [],
+      reason: null,
     };
     setHandler(statusQuery, () => this.report);
     setHandler(phaseSignal, ({ phase, waitsFor, begun, seconds }) => {
@@ -32,7 +51,8 @@ export class RunStatus {
       const group = this.#group(id);
       if (group?.state === 'running') group.until = until;
       const isOwn = this.report.phase === (kind === 'train' ? 'rollout' : 'evaluation');
-      if (isOwn && this.report.until !== null && this.report.until < until) this.waitFor(this.report.waits_for, Date.parse(until));
+      if (isOwn && this.report.until !== null && this.report.until < until)
+        this.waitFor(this.report.waits_for, Date.parse(until));
     });
   }
 
@@ -50,17 +70,21 @@ export class RunStatus {
   }
 
   /** Takes over a poll's result: the iteration's groups and how far they are. */
-  showRollout({ open, standings, plans, eligible, wanted, waitsForLast = 0 }: Rollout, until: number): void {
+  showRollout({ open, progress, plans, eligible, wanted, waitsForLast = 0 }: Rollout, until: number): void {
     // A group that had ended may run again after a resume.
-    for (const { id, task, size, openedAt } of plans) if (this.#train.get(id)?.state !== 'running') this.#train.set(id, newGroup({ id, task, size }, openedAt));
-    const running = new Map(open.map((id, i) => [id, standings?.[i]]));
+    for (const { id, task, size, openedAt } of plans)
+      if (this.#train.get(id)?.state !== 'running') this.#train.set(id, newGroup({ id, task, size }, openedAt));
+    const running = new Map(open.map((id, i) => [id, progress[i]]));
     for (const group of this.#train.values()) {
       // The group's own report of its end is newer.
       if (group.state === 'ended') continue;
-      const progress = running.get(group.id);
-      if (progress) {
-        const [waiting, run, ended, deadline] = progress;
-        Object.assign(group, { trials: { waiting, running: run, ended }, until: deadline === null ? group.until : isoOf(deadline) });
+      const ofGroup = running.get(group.id);
+      if (ofGroup) {
+        const [waiting, run, ended, deadline] = ofGroup;
+        Object.assign(group, {
+          trials: { waiting, running: run, ended },
+          until: deadline === null ? group.until : isoOf(deadline),
+        });
       } else if (!running.has(group.id)) {
         // The group may have reported its end before this poll listed it.
         const reported = this.#outcomes.get(group.id);
@@ -88,7 +112,10 @@ export class RunStatus {
     this.#count();
     const { waits_for: batch, until: batchUntil } = this.report;
     const atMost = isBeside ? batchUntil : until;
-    this.waitFor([...(isBeside && batch !== null ? [batch] : []), ofHeldOut(begun.length)].join('; '), atMost === null ? null : Date.parse(atMost));
+    this.waitFor(
+      [...(isBeside && batch !== null ? [batch] : []), ofHeldOut(begun.length)].join('; '),
+      atMost === null ? null : Date.parse(atMost),
+    );
   }
 
   #group(id: string): GroupStatus | undefined {
@@ -98,7 +125,12 @@ export class RunStatus {
   #count(): void {
     const groups = [...this.#train.values(), ...this.#evaluation.values()];
     const ended = groups.filter(({ state }) => state === 'ended').length;
-    Object.assign(this.report, { members: groups, groups: groups.length, groups_ended: ended, trials: tally([...this.#outcomes.values()].flat()) });
+    Object.assign(this.report, {
+      groups,
+      groups_total: groups.length,
+      groups_ended: ended,
+      trials: tally([...this.#outcomes.values()].flat()),
+    });
   }
 
   describe(): string {
@@ -133,8 +165,16 @@ function tally(outcomes: Outcome[]): Partial<Record<Outcome, number>> {
 
 const isoOf = (ms: number): string => new Date(ms).toISOString();
 
-const newGroup = ({ id, task, size }: { id: string; task: string; size: number }, since = isoOf(Date.now())): GroupStatus => ({
-  id, task, state: 'running', since, trials: { waiting: size }, until: null,
+const newGroup = (
+  { id, task, size }: { id: string; task: string; size: number },
+  since = isoOf(Date.now()),
+): GroupStatus => ({
+  id,
+  task,
+  state: 'running',
+  since,
+  trials: { waiting: size },
+  until: null,
 });
 
 function end(group: GroupStatus): void {

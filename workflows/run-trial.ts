@@ -1,4 +1,11 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, sleep, type ExternalWorkflowHandle } from '@temporalio/workflow';
+import {
+  CancellationScope,
+  condition,
+  getExternalWorkflowHandle,
+  isCancellation,
+  sleep,
+  type ExternalWorkflowHandle,
+} from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import type { GroupLimits } from '../activities/rollout/open-group.ts';
 import type { OpenedTrial } from '../activities/trial/open-trial.ts';
@@ -65,17 +72,27 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
   } catch (error) {
     if (!isCancellation(error)) throw error;
     // A trial that a person skipped is not tried again after a resume, even if no host has opened it.
-    const unopened = trial.cut === 'skipped' ? { group, member: trial.trialIndex } : undefined;
-    return seal({ trialId, unopened }, trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial));
+    const unopened = trial.cut === 'skipped' ? { group, trialIndex: trial.trialIndex } : undefined;
+    return seal(
+      { trialId, unopened },
+      trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial),
+    );
   }
 }
 
-const cancelled = ({ cut }: TrialRun): AttemptResult => ({ outcome: 'cancelled', reason: REASONS[cut ?? 'run'], final: cut !== null && cut !== 'run' });
+const cancelled = ({ cut }: TrialRun): AttemptResult => ({
+  outcome: 'cancelled',
+  reason: REASONS[cut ?? 'run'],
+  final: cut !== null && cut !== 'run',
+});
 
 /** Opens an attempt. Returns null when no host could, which is an infrastructure error. */
-async function openTrial({ trialId, trialIndex, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
+async function openTrial(
+  { trialId, trialIndex, group, limits }: TrialRun,
+  attempt: number,
+): Promise<OpenedTrial | null> {
   try {
-    return await opening(limits.groupSeconds * 1000, trialId).openTrial({ trialId, attempt, member: trialIndex, group });
+    return await opening(limits.groupSeconds * 1000, trialId).openTrial({ trialId, attempt, trialIndex, group });
   } catch (error) {
     if (CancellationScope.current().consideredCancelled) throw error;
     await seal({ trialId }, { outcome: 'infra_error', reason: describe(error) });
@@ -92,7 +109,8 @@ async function runAttempt(trial: TrialRun, attempt: OpenAttempt): Promise<Outcom
     end = await withinDeadline(trial, () => here.runAgent({ ...key, agent: trial.group.agent }));
   } catch (error) {
     // A worker that shuts down cancels its activities too, so only this scope tells whether the trial was cut.
-    if (!CancellationScope.current().consideredCancelled) return abandon(attempt, { outcome: 'infra_error', reason: describe(error) });
+    if (!CancellationScope.current().consideredCancelled)
+      return abandon(attempt, { outcome: 'infra_error', reason: describe(error) });
     if (trial.cut !== 'deadline') return abandon(attempt, cancelled(trial));
     end = { outcome: 'truncated', reason: REASONS.deadline, seconds: {} };
   }
@@ -101,7 +119,9 @@ async function runAttempt(trial: TrialRun, attempt: OpenAttempt): Promise<Outcom
   trial.state = 'verifying';
   try {
     // The work of a cut trial is verified too, also past the deadline.
-    const verdict = await CancellationScope.nonCancellable(() => here.verifyTrial({ ...key, seconds: trial.limits.trialSeconds }));
+    const verdict = await CancellationScope.nonCancellable(() =>
+      here.verifyTrial({ ...key, seconds: trial.limits.trialSeconds }),
+    );
     const seconds = { ...end.seconds, ...verdict.seconds };
     // A trial that is cut while it is verified does not count either.
     if (trial.cut !== null && trial.cut !== 'deadline') return await seal(attempt, { ...cancelled(trial), seconds });
@@ -132,7 +152,11 @@ async function withinDeadline(trial: TrialRun, run: () => Promise<AgentEnd>): Pr
     return await running;
   } catch (error) {
     if (!isOver || CancellationScope.current().consideredCancelled || !isCancellation(error)) throw error;
-    return { outcome: 'agent_error', reason: 'the agent used up its time', seconds: { agent: trial.limits.trialSeconds } };
+    return {
+      outcome: 'agent_error',
+      reason: 'the agent used up its time',
+      seconds: { agent: trial.limits.trialSeconds },
+    };
   } finally {
     watch.cancel();
   }
@@ -148,7 +172,9 @@ async function abandon(attempt: OpenAttempt, ending: AttemptResult): Promise<Out
   return CancellationScope.nonCancellable(async () => {
     const outcome = await seal(attempt, ending);
     const { host, ...key } = attempt;
-    const closing = onHost(host, key.trialId).closeSandbox(key).catch(() => {});
+    const closing = onHost(host, key.trialId)
+      .closeSandbox(key)
+      .catch(() => {});
     // A lost host never answers, and a trial that is tried again does not wait for it.
     if (outcome === 'cancelled') await closing;
     return outcome;

@@ -13,30 +13,45 @@ let serial = 0;
 
 const newId = () => `run${++serial}`;
 const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
-  withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
+  withWorkers(
+    environment,
+    { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() },
+    body,
+  );
 const start = (id: string, ...args: unknown[]) =>
   environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
 
-test('each iteration samples from the version that the one before published, then trains, records and publishes', async () => {
+test('each iteration samples from the version that the iteration before published, then trains, records and publishes its own', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.evaluation.tasks = ['held-out'];
   await workers(world, async () => (await start(newId())).result());
   const steps = world.log.filter((entry) => !/^(seal|end|acquire|release)/.test(entry));
   expect(steps).toEqual([
-    'publish 0 1', 'evaluate 0',
-    'sample 0 from 0', 'train 1', 'record 1', 'publish 1 1', 'close 0.1',
-    'sample 1 from 1', 'train 2', 'record 2', 'publish 2 1', 'close 1.1',
-    'evaluate 2', 'completed',
+    'publish 0 1',
+    'evaluate 0',
+    'sample 0 from 0',
+    'train 1',
+    'record 1',
+    'publish 1 1',
+    'close 0.1',
+    'sample 1 from 1',
+    'train 2',
+    'record 2',
+    'publish 2 1',
+    'close 1.1',
+    'evaluate 2',
+    'completed',
   ]);
 });
 
-test('a trial that fails by the infrastructure runs again under a new attempt and is scored', async () => {
+test('a trial that ends as infra_error, or whose worker is lost, runs again as a new attempt and is scored', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.iterations = 1;
   world.runAgent = async ({ trialId, attempt }) => {
-    if (trialId.endsWith('-0') && attempt === 1) return { outcome: 'infra_error', reason: 'the engine is gone', seconds: {} };
+    if (trialId.endsWith('-0') && attempt === 1)
+      return { outcome: 'infra_error', reason: 'the engine is gone', seconds: {} };
     if (trialId.endsWith('-1') && attempt === 1) throw ApplicationFailure.nonRetryable('worker lost');
     return { outcome: null, seconds: {} };
   };
@@ -46,7 +61,7 @@ test('a trial that fails by the infrastructure runs again under a new attempt an
   expect(world.count(`seal ${id}-0.1-0-1 2 scored`)).toBe(1);
 });
 
-test('an engine that restarted gets its weights again', async () => {
+test('an engine that restarted during a rollout gets the run’s weights again', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   let lost = false;
@@ -62,11 +77,13 @@ test('an engine that restarted gets its weights again', async () => {
   expect(world.count('publish 0 1')).toBe(2);
 });
 
-test('a repair is tried again until as many replicas confirm as the run needs', async () => {
+test('a repair of the pool is tried again until as many replicas confirm the version as the run needs', async () => {
   const world = new FakeWorld();
   world.poolWhole = false;
   world.publish = () => ({ ok: world.log.length > 0 });
-  const repaired = await workers(world, async () => environment.client.workflow.execute('restorePool', { workflowId: newId(), taskQueue: 'trialgate', args: ['run'] }));
+  const repaired = await workers(world, async () =>
+    environment.client.workflow.execute('restorePool', { workflowId: newId(), taskQueue: 'trialgate', args: ['run'] }),
+  );
   expect(repaired).toBe(true);
   expect(world.log).toEqual(['publish 0 0', 'publish 0 1']);
 });
@@ -88,7 +105,7 @@ test('a trial past its group’s deadline is cut, and the iteration goes on', as
   expect(world.outcomes.get(`${id}-0.1-0-0`)).toBe('scored');
 });
 
-test('a train step that cannot succeed blocks the run, and a resume repeats it in the same take', async () => {
+test('a run whose train step fails is blocked, and a resume repeats the train step in the same take', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.groups_per_iteration = 1;
@@ -111,7 +128,7 @@ test('a train step that cannot succeed blocks the run, and a resume repeats it i
   expect(world.takes.get(0)).toBe(1);
 });
 
-test('a resume that arrives while the block is still being written ends the block', async () => {
+test('a resume that arrives while a run’s status `blocked` is still being written makes the run go on', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.groups_per_iteration = 1;
@@ -126,29 +143,41 @@ test('a resume that arrives while the block is still being written ends the bloc
     }
     return general.setRunStatus(input);
   };
-  const activities = { trialgate: { ...general, setRunStatus }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
+  const activities = {
+    trialgate: { ...general, setRunStatus },
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: world.gpu(),
+  };
   await withWorkers(environment, activities, async () => (await start(id)).result());
   expect(world.count('blocked')).toBe(1);
 });
 
-test('after a version that too few replicas confirm the pool has the version before', async () => {
+test('when too few replicas confirm a new version, the run publishes the version before to the pool again and is blocked', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   let refusing = true;
-  world.publish = ({ label }) => (refusing && label.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
+  world.publish = ({ weight_version: to }) =>
+    refusing && to.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {};
   await workers(world, async () => {
     const handle = await start(newId());
     await until(() => world.count('blocked') === 1);
     expect(world.blockedReason).toContain('its canary disagrees');
-    expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 1 0', 'publish 1 0', 'publish 1 0', 'publish 0 1']);
+    expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual([
+      'publish 0 1',
+      'publish 1 0',
+      'publish 1 0',
+      'publish 1 0',
+      'publish 0 1',
+    ]);
     refusing = false;
     await handle.executeUpdate('resume');
     await handle.result();
   });
 });
 
-test('a publication completes although its run was terminated', async () => {
+test('a publication under way completes although its run’s workflow was terminated', async () => {
   const world = new FakeWorld();
   const publishing = Promise.withResolvers<void>();
   const terminated = Promise.withResolvers<void>();
@@ -185,7 +214,7 @@ test('a cancelled run stops its agents and releases its pool', async () => {
   expect([...world.outcomes.values()]).toEqual(['cancelled', 'cancelled', 'cancelled', 'cancelled']);
 });
 
-test('a stop ends the run after the current iteration', async () => {
+test('a run that is told to stop ends after its current iteration', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 5;
@@ -198,7 +227,7 @@ test('a stop ends the run after the current iteration', async () => {
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
 });
 
-test('an engine that comes back during a rollout gets its weights before the next publication', async () => {
+test('a run finds by itself that an engine came back during a rollout, and publishes its version to it again', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const back = Promise.withResolvers<void>();
@@ -223,7 +252,10 @@ test('a blocked or paused run does not poll its engines', async () => {
   const timers = async (run: Awaited<ReturnType<typeof start>>) => {
     const { events } = await run.fetchHistory();
     const begun = events?.filter((event) => event.timerStartedEventAttributes).length ?? 0;
-    return begun - (events?.filter((event) => event.timerFiredEventAttributes ?? event.timerCanceledEventAttributes).length ?? 0);
+    return (
+      begun -
+      (events?.filter((event) => event.timerFiredEventAttributes ?? event.timerCanceledEventAttributes).length ?? 0)
+    );
   };
   await workers(world, async () => {
     const blocked = await start(newId());
@@ -236,7 +268,7 @@ test('a blocked or paused run does not poll its engines', async () => {
   });
 });
 
-test('a repair under way completes although its run is cancelled', async () => {
+test('a repair of the pool that is under way completes although its run is cancelled', async () => {
   const world = new FakeWorld();
   const agents = new TirelessAgents();
   world.runAgent = agents.run;
@@ -255,21 +287,29 @@ test('a repair under way completes although its run is cancelled', async () => {
     await repairing.promise;
     await run.cancel();
     const repair = environment.client.workflow.getHandle(`${run.workflowId}/publish`);
-    await until(async () => (await repair.fetchHistory()).events?.some((event) => event.workflowExecutionCancelRequestedEventAttributes) === true).finally(cancelled.resolve);
+    await until(
+      async () =>
+        (await repair.fetchHistory()).events?.some((event) => event.workflowExecutionCancelRequestedEventAttributes) ===
+        true,
+    ).finally(cancelled.resolve);
     await expect(run.result()).rejects.toThrow();
   });
-  expect(world.log.filter((entry) => /^(publish|releasePool)/.test(entry))).toEqual(['publish 0 1', 'publish 0 1', 'releasePool']);
+  expect(world.log.filter((entry) => /^(publish|releasePool)/.test(entry))).toEqual([
+    'publish 0 1',
+    'publish 0 1',
+    'releasePool',
+  ]);
 });
 
-test('engines that were lost during a publication are repaired with the version that it published', async () => {
+test('engines that were lost during a publication are repaired with the version of that publication', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 2;
   const publishing = Promise.withResolvers<void>();
   const runId = newId();
   let lost = false;
-  world.publish = async ({ label }) => {
-    if (label.endsWith('@1') && !lost) {
+  world.publish = async ({ weight_version: to }) => {
+    if (to.endsWith('@1') && !lost) {
       lost = true;
       await environment.client.workflow.getHandle(runId).signal('engineTrouble');
       await publishing.promise;
@@ -281,26 +321,42 @@ test('engines that were lost during a publication are repaired with the version 
     missing.push(world.published);
     return null;
   };
-  await withWorkers(environment, { trialgate: { ...world.general(), missingVersion }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await start(runId);
-    await until(() => lost);
-    publishing.resolve();
-    await run.result();
-  });
+  await withWorkers(
+    environment,
+    {
+      trialgate: { ...world.general(), missingVersion },
+      sandboxes: world.sandboxes(),
+      host: world.host(),
+      gpu: world.gpu(),
+    },
+    async () => {
+      const run = await start(runId);
+      await until(() => lost);
+      publishing.resolve();
+      await run.result();
+    },
+  );
   expect(missing).toEqual([1]);
 });
 
-test('a failure between two iterations blocks the run', async () => {
+test('a failure between two iterations blocks the run, and a resume makes it go on', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   const general = world.general();
   let failures = 0;
-  const failsOnce = <I, O>(work: (input: I) => Promise<O>) => async (input: I): Promise<O> => {
-    if (failures++ === 0) throw ApplicationFailure.nonRetryable('the disk is full');
-    return work(input);
+  const failsOnce =
+    <I, O>(work: (input: I) => Promise<O>) =>
+    async (input: I): Promise<O> => {
+      if (failures++ === 0) throw ApplicationFailure.nonRetryable('the disk is full');
+      return work(input);
+    };
+  const activities = {
+    trialgate: { ...general, openTake: failsOnce(general.openTake) },
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: world.gpu(),
   };
-  const activities = { trialgate: { ...general, openTake: failsOnce(general.openTake) }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
   await withWorkers(environment, activities, async () => {
     const run = await start(newId());
     await until(() => world.count('blocked') === 1);
@@ -310,25 +366,30 @@ test('a failure between two iterations blocks the run', async () => {
   expect(world.count('close 0.1')).toBe(1);
 });
 
-test('a run whose engines cannot be released still records how it ended', async () => {
+test('a run that cannot release its engines still records how it ended', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   const releasePool = async () => {
     throw ApplicationFailure.nonRetryable('the database is away');
   };
-  const activities = { trialgate: { ...world.general(), releasePool }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
+  const activities = {
+    trialgate: { ...world.general(), releasePool },
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: world.gpu(),
+  };
   await withWorkers(environment, activities, async () => (await start(newId())).result());
   expect(world.count('completed')).toBe(1);
 });
 
-test('after a publication that fails without a result the engines get the version before', async () => {
+test('when a publication fails without a report of its replicas, the run publishes the version before again and is blocked', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   let broken = true;
-  world.publish = ({ label }) => {
-    if (broken && label.endsWith('@1')) throw ApplicationFailure.nonRetryable('EngineWithoutDevRoutes');
+  world.publish = ({ weight_version: to }) => {
+    if (broken && to.endsWith('@1')) throw ApplicationFailure.nonRetryable('EngineWithoutDevRoutes');
     return {};
   };
   await workers(world, async () => {
@@ -341,18 +402,32 @@ test('after a publication that fails without a result the engines get the versio
   });
 });
 
-test('every second version is evaluated before the next one is published', async () => {
+test('a run with `evaluation.every: 2` evaluates every second version before it publishes the next one', async () => {
   const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 5, groups_per_iteration: 1, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 2, after: false } });
+  Object.assign(world.config, {
+    iterations: 5,
+    groups_per_iteration: 1,
+    evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 2, after: false },
+  });
   await workers(world, async () => (await start(newId())).result());
   expect(world.log.filter((entry) => /^(publish|evaluate)/.test(entry))).toEqual([
-    'publish 0 1', 'publish 1 1', 'publish 2 1', 'evaluate 2', 'publish 3 1', 'publish 4 1', 'evaluate 4', 'publish 5 1',
+    'publish 0 1',
+    'publish 1 1',
+    'publish 2 1',
+    'evaluate 2',
+    'publish 3 1',
+    'publish 4 1',
+    'evaluate 4',
+    'publish 5 1',
   ]);
 });
 
-test('a rollout is cut when the evaluation beside it fails, and goes on in its take after a resume', async () => {
+test('when the evaluation beside a rollout fails, the run cuts the rollout and is blocked; a resume continues the same take', async () => {
   const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
+  Object.assign(world.config, {
+    iterations: 2,
+    evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false },
+  });
   const general = world.general();
   let failures = 0;
   let begun = 0;
@@ -378,15 +453,21 @@ test('a rollout is cut when the evaluation beside it fails, and goes on in its t
     if (outcome === 'scored') world.outcomes.set(trialId, outcome);
   };
   general.planGroups = reopening(world, general.planGroups);
-  await withWorkers(environment, { trialgate: { ...general, planEvaluation }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await start(newId());
-    await until(() => world.count('blocked') === 1);
-    await until(() => stopped >= 4);
-    const next = environment.client.workflow.getHandle(run.workflowId);
-    await next.executeUpdate('resume');
-    await run.result();
-  });
+  await withWorkers(
+    environment,
+    { trialgate: { ...general, planEvaluation }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() },
+    async () => {
+      const run = await start(newId());
+      await until(() => world.count('blocked') === 1);
+      await until(() => stopped >= 4);
+      const next = environment.client.workflow.getHandle(run.workflowId);
+      await next.executeUpdate('resume');
+      await run.result();
+    },
+  );
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1', 'close 1.1']);
   // The evaluation ends before the next version is published.
-  expect(world.log.findIndex((entry) => /^end .*eval@1\/0$/.test(entry))).toBeLessThan(world.log.indexOf('publish 2 1'));
+  expect(world.log.findIndex((entry) => /^end .*eval@1\/0$/.test(entry))).toBeLessThan(
+    world.log.indexOf('publish 2 1'),
+  );
 });

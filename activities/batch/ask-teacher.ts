@@ -16,14 +16,20 @@ const isPassing = (status: number): boolean => status === 408 || status === 429 
 
 /** vLLM's `prompt_logprobs`: for each token of the prompt except the first one, its entry by id. */
 const answer = z.object({
-  choices: z.tuple([z.object({ prompt_logprobs: z.array(z.record(z.string(), z.object({ logprob: z.number() })).nullable()) })]),
+  choices: z.tuple([
+    z.object({ prompt_logprobs: z.array(z.record(z.string(), z.object({ logprob: z.number() })).nullable()) }),
+  ]),
 });
 
 /**
  * Asks a teacher for the log-probability of each token that the policy sampled. The teacher gets the ids themselves, so it must have the
  * policy's tokenizer. An error may be retried, unless the teacher refuses the request.
  */
-export async function askTeacher(teacher: Teacher, samples: readonly TeacherSample[], signal: AbortSignal): Promise<TeacherLogprobs[]> {
+export async function askTeacher(
+  teacher: Teacher,
+  samples: readonly TeacherSample[],
+  signal: AbortSignal,
+): Promise<TeacherLogprobs[]> {
   const agent = new Agent({ connections: AT_ONCE, headersTimeout: 0, bodyTimeout: 0 });
   const found: TeacherLogprobs[] = [];
   let next = 0;
@@ -31,7 +37,13 @@ export async function askTeacher(teacher: Teacher, samples: readonly TeacherSamp
   const asking = async (): Promise<void> => {
     for (let i = next++; i < samples.length; i = next++) {
       const sample = samples[i];
-      if (sample) found[i] = await ask(agent, teacher, sample, AbortSignal.any([signal, failed.signal, AbortSignal.timeout(MAX_MS)]));
+      if (sample)
+        found[i] = await ask(
+          agent,
+          teacher,
+          sample,
+          AbortSignal.any([signal, failed.signal, AbortSignal.timeout(MAX_MS)]),
+        );
     }
   };
   try {
@@ -45,7 +57,12 @@ export async function askTeacher(teacher: Teacher, samples: readonly TeacherSamp
   }
 }
 
-async function ask(agent: Agent, { url, model }: Teacher, { tokenIds, lossMask, samplingMask }: TeacherSample, signal: AbortSignal): Promise<TeacherLogprobs> {
+async function ask(
+  agent: Agent,
+  { url, model }: Teacher,
+  { tokenIds, lossMask, samplingMask }: TeacherSample,
+  signal: AbortSignal,
+): Promise<TeacherLogprobs> {
   const prompt = Array.from(tokenIds.subarray(0, lossMask.lastIndexOf(1) + 1));
   const target = new URL(`${url.replace(/\/+$/, '')}/completions`);
   const { status, text } = await agent
@@ -60,18 +77,25 @@ async function ask(agent: Agent, { url, model }: Teacher, { tokenIds, lossMask, 
     .then(async ({ statusCode, body }) => ({ status: statusCode, text: await body.text() }))
     .catch((cause: unknown) => {
       signal.throwIfAborted();
-      throw new Error(`the teacher at ${url} cannot be reached: start it; the batch is made when it answers`, { cause });
+      throw new Error(`the teacher at ${url} cannot be reached: start it; the batch is made when it answers`, {
+        cause,
+      });
     });
   if (status !== 200) {
     const message = `the teacher at ${url} answered ${status}: ${text.slice(0, 300)}`;
     if (isPassing(status)) throw new Error(message);
-    throw refused(`${message}; look at \`teacher\` in the run file and at the teacher's longest sequence, then resume the run`);
+    throw refused(
+      `${message}; look at \`teacher\` in the run file and at the teacher's longest sequence, then resume the run`,
+    );
   }
   const logprobs = parse(text)?.choices[0].prompt_logprobs;
   return Array.from(tokenIds, (token, i) => {
     if (lossMask[i] !== 1 || samplingMask[i] !== null) return null;
     const logprob = logprobs?.[i]?.[token]?.logprob;
-    if (logprob === undefined) throw refused(`the teacher at ${url} does not answer \`prompt_logprobs\` as vLLM does: use a vLLM that serves a model with the policy's tokenizer, then resume the run`);
+    if (logprob === undefined)
+      throw refused(
+        `the teacher at ${url} does not answer \`prompt_logprobs\` as vLLM does: use a vLLM that serves a model with the policy's tokenizer, then resume the run`,
+      );
     return logprob;
   });
 }
@@ -84,4 +108,5 @@ function parse(text: string): z.output<typeof answer> | undefined {
   }
 }
 
-const refused = (message: string): ApplicationFailure => ApplicationFailure.create({ type: 'teacher_refused', message, nonRetryable: true });
+const refused = (message: string): ApplicationFailure =>
+  ApplicationFailure.create({ type: 'teacher_refused', message, nonRetryable: true });

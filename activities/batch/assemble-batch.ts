@@ -24,67 +24,81 @@ export type AssembledBatch = { samples: number; parentVersion: number; step: Tra
 export const assembleBatch =
   (deps: Pick<Deps, 'db' | 'home'>) =>
   (input: TakeKey): Promise<AssembledBatch> =>
-  whileHeartbeating(async (signal) => {
-    const { runId, iteration, take } = input;
-    const config = await readRun(deps.db, runId);
-    const here = ofTake(iterations, input);
-    const [made] = await deps.db
-      .select()
-      .from(batches)
-      .where(ofTake(batches, input));
-    if (!made) await chooseTrials(deps.db, config, input);
-    const file = made ?? (await writeSamples(deps, config, input, signal));
-    return deps.db.transaction(async (tx) => {
-      const [found] = await tx.select().from(iterations).where(here).for('update');
-      const row = requireOpenTake(found, `${iteration}.${take}`);
-      const { sha256, path, samples } = await recordBatch(tx, input, file);
-      let version = row.trainedVersion;
-      if (version === null) {
-        const [run] = await tx
-          .update(runs)
-          .set({ nextVersion: sql`greatest(${runs.nextVersion}, 1) + 1` })
-          .where(eq(runs.id, runId))
-          .returning({ next: runs.nextVersion });
-        version = (run?.next ?? 2) - 1;
-        await tx.update(iterations).set({ trainedVersion: version }).where(here);
-      }
-      const [parent] = await tx
-        .select()
-        .from(policyVersions)
-        .where(and(eq(policyVersions.runId, runId), eq(policyVersions.version, row.policyVersion)));
-      if (!parent) throw new Error(`run ${runId} has no policy version ${row.policyVersion}`);
-      return {
-        samples,
-        parentVersion: row.policyVersion,
-        step: {
-          run_id: runId,
-          version,
-          parent_checkpoint: parent.checkpoint,
-          batch_path: path,
-          batch_sha256: sha256,
-          home: deps.home,
-          trainer: trainerSettingsOf(config),
-        },
-      };
+    whileHeartbeating(async (signal) => {
+      const { runId, iteration, take } = input;
+      const config = await readRun(deps.db, runId);
+      const here = ofTake(iterations, input);
+      const [made] = await deps.db.select().from(batches).where(ofTake(batches, input));
+      if (!made) await chooseTrials(deps.db, config, input);
+      const file = made ?? (await writeSamples(deps, config, input, signal));
+      return deps.db.transaction(async (tx) => {
+        const [found] = await tx.select().from(iterations).where(here).for('update');
+        const row = requireOpenTake(found, `${iteration}.${take}`);
+        const { sha256, path, samples } = await recordBatch(tx, input, file);
+        let version = row.trainedVersion;
+        if (version === null) {
+          const [run] = await tx
+            .update(runs)
+            .set({ nextVersion: sql`greatest(${runs.nextVersion}, 1) + 1` })
+            .where(eq(runs.id, runId))
+            .returning({ next: runs.nextVersion });
+          version = (run?.next ?? 2) - 1;
+          await tx.update(iterations).set({ trainedVersion: version }).where(here);
+        }
+        const [parent] = await tx
+          .select()
+          .from(policyVersions)
+          .where(and(eq(policyVersions.runId, runId), eq(policyVersions.version, row.policyVersion)));
+        if (!parent) throw new Error(`run ${runId} has no policy version ${row.policyVersion}`);
+        return {
+          samples,
+          parentVersion: row.policyVersion,
+          step: {
+            run_id: runId,
+            version,
+            parent_checkpoint: parent.checkpoint,
+            batch_path: path,
+            batch_sha256: sha256,
+            home: deps.home,
+            trainer: trainerSettingsOf(config),
+          },
+        };
+      });
     });
-  });
 
 /**
  * Stores the batch unless one is stored, and returns the stored one: another attempt may have made one in the meantime, with other
  * roundings of a teacher's numbers.
  */
-async function recordBatch(tx: Transaction, take: TakeKey, { sha256, path, samples, trials, metrics }: BatchFile): Promise<BatchFile> {
+async function recordBatch(
+  tx: Transaction,
+  take: TakeKey,
+  { sha256, path, samples, trials, metrics }: BatchFile,
+): Promise<BatchFile> {
   const { runId, iteration, take: number } = take;
-  await tx.insert(batches).values({ runId, iteration, take: number, sha256, path, samples, trials, metrics }).onConflictDoNothing();
+  await tx
+    .insert(batches)
+    .values({ runId, iteration, take: number, sha256, path, samples, trials, metrics })
+    .onConflictDoNothing();
   const [row] = await tx.select().from(batches).where(ofTake(batches, take));
   if (!row) throw new Error(`the batch of ${runId}, iteration ${iteration} is gone`);
   return row;
 }
 
-async function writeSamples(deps: Pick<Deps, 'db' | 'home'>, config: RunConfig, take: TakeKey, signal: AbortSignal): Promise<BatchFile> {
+async function writeSamples(
+  deps: Pick<Deps, 'db' | 'home'>,
+  config: RunConfig,
+  take: TakeKey,
+  signal: AbortSignal,
+): Promise<BatchFile> {
   const { runId, iteration, take: number } = take;
   const [row] = await deps.db.select().from(iterations).where(ofTake(iterations, take));
-  const collected = await collectSamples(deps.db, config, take, requireOpenTake(row, `${iteration}.${number}`).policyVersion);
+  const collected = await collectSamples(
+    deps.db,
+    config,
+    take,
+    requireOpenTake(row, `${iteration}.${number}`).policyVersion,
+  );
   const { samples } = collected;
   if (samples.length === 0) {
     const message = `iteration ${iteration} has no trainable sample: look at its trials with "trialgate show ${runId}"`;
@@ -92,6 +106,9 @@ async function writeSamples(deps: Pick<Deps, 'db' | 'home'>, config: RunConfig, 
   }
   const metrics = await batchMetrics(deps.db, config, collected);
   const answers = config.teacher && (await askTeacher(config.teacher, samples, signal));
-  const file = await writeBatch(join(deps.home, 'batches'), answers ? samples.map((sample, i) => ({ ...sample, teacherLogprobs: answers[i] })) : samples);
+  const file = await writeBatch(
+    join(deps.home, 'batches'),
+    answers ? samples.map((sample, i) => ({ ...sample, teacherLogprobs: answers[i] })) : samples,
+  );
   return { ...file, samples: samples.length, trials: new Set(samples.map((sample) => sample.trialId)).size, metrics };
 }

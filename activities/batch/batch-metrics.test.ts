@@ -17,7 +17,7 @@ const SUMMARY = { role: 'user', content: 'all of it in one line' };
 type Trial = Awaited<ReturnType<typeof context.trial>>;
 
 beforeEach(async () => {
-  context.toy.label = 'run@0';
+  context.toy.weightVersion = 'run@0';
   await context.givePool('run', 'run@0');
 });
 
@@ -39,17 +39,25 @@ async function metricsOf(talk: (trial: Trial) => Promise<unknown>) {
   if (!row?.groupId) throw new Error('the trial is gone');
   const { groupId } = row;
   const sequences = buildSamples(await readTrainableCalls(context.db, { trialId: trial.id, attempt: 1 }));
-  const samples = sequences.map((sequence) => ({ ...sequence, rewards: { reward: 1 }, turnRewards: {}, groupId, trialId: trial.id, attempt: 1, companions: [] }));
+  const samples = sequences.map((sequence) => ({
+    ...sequence,
+    rewards: { reward: 1 },
+    turnRewards: {},
+    groupId,
+    trialId: trial.id,
+    attempt: 1,
+    companions: [],
+  }));
   const collected = { samples, stale: [], staleness: samples.map(() => 0), trials: [row] };
   const { samples_per_trial, drifted_calls } = await batchMetrics(context.db, config, collected);
   return { samples_per_trial, drifted_calls };
 }
 
-test('an agent that only appends to its conversation has 1 sample a trial and no drifted calls', async () => {
+test('a trial whose agent only appends to its conversation counts 1 sample and no drifted calls', async () => {
   expect(await metricsOf(converse)).toEqual({ samples_per_trial: 1, drifted_calls: 0 });
 });
 
-test('an agent that summarises its conversation has 2 samples and no drifted calls', async () => {
+test('a trial whose agent summarises its conversation counts 2 samples and no drifted calls', async () => {
   const talk = async (trial: Trial) => {
     await converse(trial);
     await trial.chat({ messages: [SUMMARY] });
@@ -57,18 +65,22 @@ test('an agent that summarises its conversation has 2 samples and no drifted cal
   expect(await metricsOf(talk)).toEqual({ samples_per_trial: 2, drifted_calls: 0 });
 });
 
-test('drift on an engine without routes for token ids is counted', async () => {
+test('a batch’s metrics count a drifted call on an engine that cannot be asked with token ids', async () => {
   context.toy.scaleOut = false;
   expect(await metricsOf(converse)).toEqual({ samples_per_trial: 4, drifted_calls: 1 });
 });
 
-test('a drifted request for several replies counts as one drifted call', async () => {
+test('a request for several replies whose prompt drifted counts as one drifted call', async () => {
   context.toy.scaleOut = false;
   const talk = async (trial: Trial) => {
     context.toy.script = [{ text: CALL }];
     const opening = [{ role: 'user', content: 'go' }];
     const [choice] = choicesOf(await context.json(await trial.chat({ messages: opening, tools })));
-    await trial.chat({ messages: [...opening, choice?.message, { role: 'tool', tool_call_id: 'c', content: 'a.txt' }], tools, n: 3 });
+    await trial.chat({
+      messages: [...opening, choice?.message, { role: 'tool', tool_call_id: 'c', content: 'a.txt' }],
+      tools,
+      n: 3,
+    });
     await trial.chat({ messages: [SUMMARY] });
   };
   expect((await metricsOf(talk)).drifted_calls).toBe(0.5);

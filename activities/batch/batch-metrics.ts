@@ -13,7 +13,11 @@ import type { Sample } from './sample.ts';
  * was streamed), `*_seconds` from the opening of a trial's last attempt to its end, and `*_reward`. `drifted_calls` is the share of calls
  * after a trial's first that continue another one only by their text.
  */
-export async function batchMetrics(db: Database, config: RunConfig, collected: BatchContents): Promise<Record<string, number>> {
+export async function batchMetrics(
+  db: Database,
+  config: RunConfig,
+  collected: BatchContents,
+): Promise<Record<string, number>> {
   const { samples, stale, staleness } = collected;
   const usedIds = new Set(samples.map(({ trialId }) => trialId));
   const used = collected.trials.filter(({ id }) => usedIds.has(id));
@@ -22,7 +26,14 @@ export async function batchMetrics(db: Database, config: RunConfig, collected: B
     .select({ continuation: calls.continuation })
     .from(calls)
     .innerJoin(trials, and(eq(trials.id, calls.trialId), eq(trials.attempt, calls.attempt)))
-    .where(and(inArray(trials.id, [...usedIds]), eq(calls.status, 'completed'), isNull(calls.choiceOf), isNotNull(calls.continuation)));
+    .where(
+      and(
+        inArray(trials.id, [...usedIds]),
+        eq(calls.status, 'completed'),
+        isNull(calls.choiceOf),
+        isNotNull(calls.continuation),
+      ),
+    );
   const drifted = continued.filter(({ continuation }) => continuation === 'realigned').length;
   return {
     groups: new Set(samples.map(({ groupId }) => groupId)).size,
@@ -42,14 +53,18 @@ export async function batchMetrics(db: Database, config: RunConfig, collected: B
   };
 }
 
-const rewardOf = (trial: Trial, config: RunConfig): number => weightedReward(rewardsOf(trial, config) ?? trial.rewards ?? {}, config.reward_weights);
+const rewardOf = (trial: Trial, config: RunConfig): number =>
+  weightedReward(rewardsOf(trial, config) ?? trial.rewards ?? {}, config.reward_weights);
 
-const secondsOf = ({ attemptOpenedAt, sealedAt }: Trial): number[] => (sealedAt === null ? [] : [(sealedAt.getTime() - attemptOpenedAt.getTime()) / 1000]);
+const secondsOf = ({ attemptOpenedAt, sealedAt }: Trial): number[] =>
+  sealedAt === null ? [] : [(sealedAt.getTime() - attemptOpenedAt.getTime()) / 1000];
 
 function tokensByTrial(samples: readonly Sample[]): number[] {
   const tokens = new Map<string, number>();
-  for (const { trialId, lossMask } of samples) tokens.set(trialId, (tokens.get(trialId) ?? 0) + lossMask.reduce((sum, bit) => sum + bit, 0));
+  for (const { trialId, lossMask } of samples)
+    tokens.set(trialId, (tokens.get(trialId) ?? 0) + lossMask.reduce((sum, bit) => sum + bit, 0));
   return [...tokens.values()];
 }
 
-const mean = (values: readonly number[]): number => (values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length);
+const mean = (values: readonly number[]): number =>
+  values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length;

@@ -19,8 +19,16 @@ export async function chooseTrials(db: Database, config: RunConfig, take: TakeKe
     const [row] = await tx.select().from(iterations).where(ofTake(iterations, take)).for('update');
     const { policyVersion } = requireOpenTake(row, `${iteration}.${number}`);
     // A batch that has only stragglers has no group of its own.
-    const [ofOwn] = await tx.select({ id: groups.id }).from(groups).where(ofTake(batchOf(groups), take)).limit(1);
-    const [straggler] = await tx.select({ id: trials.id }).from(trials).where(ofTake(batchOf(trials), take)).limit(1);
+    const [ofOwn] = await tx
+      .select({ id: groups.id })
+      .from(groups)
+      .where(ofTake(batchOf(groups), take))
+      .limit(1);
+    const [straggler] = await tx
+      .select({ id: trials.id })
+      .from(trials)
+      .where(ofTake(batchOf(trials), take))
+      .limit(1);
     if (ofOwn || straggler) return;
     const ages = await readLineage(tx, { runId, version: policyVersion, limit: config.max_staleness });
     const candidates = await readCandidates(tx, config, runId, ages);
@@ -28,14 +36,40 @@ export async function chooseTrials(db: Database, config: RunConfig, take: TakeKe
     const chosen = enough(offered, batchTrials(config)).map(({ group }) => group.id);
     if (chosen.length === 0) return;
     const isNew = and(eq(trials.runId, runId), sql`not ${isLive(batchOf(trials))}`);
-    await tx.update(trials).set(mark).where(and(isNew, inArray(trials.groupId, chosen), isNotNull(trials.outcome)));
+    await tx
+      .update(trials)
+      .set(mark)
+      .where(and(isNew, inArray(trials.groupId, chosen), isNotNull(trials.outcome)));
     // The stragglers that were dropped: cut, too old, or without a reward.
-    const lost = candidates.filter(({ isTaken }) => isTaken).flatMap((candidate) => candidate.trials.filter(({ isFinal, isUsable }) => isFinal && !isUsable));
-    if (lost.length > 0) await tx.update(trials).set(mark).where(inArray(trials.id, lost.map(({ id }) => id)));
-    const dropped = tx.select({ id: groups.id }).from(groups).where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNotNull(groups.dropped), isLive(groups)));
-    await tx.update(trials).set(mark).where(and(isNew, inArray(trials.groupId, dropped), or(isNotNull(trials.outcome), lastEnded)));
-    const taken = offered.filter(({ group, isTaken }) => !isTaken && chosen.includes(group.id)).map(({ group }) => group.id);
-    if (taken.length > 0) await tx.update(groups).set({ ...mark, endedAt: sql`coalesce(${groups.endedAt}, now())` }).where(inArray(groups.id, taken));
+    const lost = candidates
+      .filter(({ isTaken }) => isTaken)
+      .flatMap((candidate) => candidate.trials.filter(({ isFinal, isUsable }) => isFinal && !isUsable));
+    if (lost.length > 0)
+      await tx
+        .update(trials)
+        .set(mark)
+        .where(
+          inArray(
+            trials.id,
+            lost.map(({ id }) => id),
+          ),
+        );
+    const dropped = tx
+      .select({ id: groups.id })
+      .from(groups)
+      .where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNotNull(groups.dropped), isLive(groups)));
+    await tx
+      .update(trials)
+      .set(mark)
+      .where(and(isNew, inArray(trials.groupId, dropped), or(isNotNull(trials.outcome), lastEnded)));
+    const taken = offered
+      .filter(({ group, isTaken }) => !isTaken && chosen.includes(group.id))
+      .map(({ group }) => group.id);
+    if (taken.length > 0)
+      await tx
+        .update(groups)
+        .set({ ...mark, endedAt: sql`coalesce(${groups.endedAt}, now())` })
+        .where(inArray(groups.id, taken));
   });
 }
 

@@ -18,32 +18,100 @@ import { collectSamples } from './collect-samples.ts';
 import { ScriptedTeacher } from '../../tests/support/fakes/scripted-teacher.ts';
 
 const store = useDatabase();
-const config = parseRunConfig({ model: 'm', tasks: ['t'], iterations: 5, max_staleness: 1, group_quorum: 2, group_size: 4, stragglers: 'carry_over' });
+const config = parseRunConfig({
+  model: 'm',
+  tasks: ['t'],
+  iterations: 5,
+  max_staleness: 1,
+  group_quorum: 2,
+  group_size: 4,
+  stragglers: 'carry_over',
+});
 const take = { runId: 'run', iteration: 3, take: 1 };
 
 type SampleVersions = { version: number; tokens?: number; /** Its first tokens are of this version. */ from?: number };
 
 /** Adds a trial sampled by these versions, and marks it for a batch. */
-async function trial(group: string, member: number, { version, tokens = 4, from }: SampleVersions, end: { outcome?: Outcome; reward?: number; turns?: number[]; batch?: number | null }): Promise<void> {
+async function trial(
+  group: string,
+  trialIndex: number,
+  { version, tokens = 4, from }: SampleVersions,
+  end: { outcome?: Outcome; reward?: number; turns?: number[]; batch?: number | null },
+): Promise<void> {
   const { outcome = 'scored', reward = 1, turns, batch = 3 } = end;
-  const trialId = `${group}-${member}`;
-  await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: group, member });
-  const versionSpans = from === undefined ? null : [{ version: from, start: 0, end: 1 }, { version, start: 1, end: tokens }];
-  const choice = { completionTokenIds: new Int32Array(tokens), logprobs: new Float32Array(tokens), policyVersion: version, versionSpans };
+  const trialId = `${group}-${trialIndex}`;
+  await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: group, trialIndex });
+  const versionSpans =
+    from === undefined
+      ? null
+      : [
+          { version: from, start: 0, end: 1 },
+          { version, start: 1, end: tokens },
+        ];
+  const choice = {
+    completionTokenIds: new Int32Array(tokens),
+    logprobs: new Float32Array(tokens),
+    policyVersion: version,
+    versionSpans,
+  };
   await recordCalls(store.db, [callRecord({ trialId, promptTokenIds: Int32Array.of(1, 2), choice })]);
-  await sealTrial(store.db, { trialId, outcome, final: true, rewards: outcome === 'cancelled' ? undefined : { reward }, turnRewards: turns && { reward: turns } });
-  if (batch !== null) await store.db.update(trials).set({ batchIteration: batch, batchTake: 1 }).where(eq(trials.id, trialId));
+  await sealTrial(store.db, {
+    trialId,
+    outcome,
+    final: true,
+    rewards: outcome === 'cancelled' ? undefined : { reward },
+    turnRewards: turns && { reward: turns },
+  });
+  if (batch !== null)
+    await store.db.update(trials).set({ batchIteration: batch, batchTake: 1 }).where(eq(trials.id, trialId));
 }
 
 /** The versions are 0 → 1 → 3 → 4; a superseded take made version 2. The step starts from 4. */
 beforeAll(async () => {
   await store.db.insert(runs).values({ id: 'run', config });
-  for (const [version, parentVersion] of [[0, null], [1, 0], [2, 1], [3, 1], [4, 3]] as const) {
-    await store.db.insert(policyVersions).values({ runId: 'run', version, parentVersion, stepKey: `${version}`, checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } });
+  for (const [version, parentVersion] of [
+    [0, null],
+    [1, 0],
+    [2, 1],
+    [3, 1],
+    [4, 3],
+  ] as const) {
+    await store.db.insert(policyVersions).values({
+      runId: 'run',
+      version,
+      parentVersion,
+      stepKey: `${version}`,
+      checkpoint: '',
+      checkpointSha256: '',
+      canary: { token_ids: [], logprobs: [] },
+    });
   }
-  await store.db.insert(iterations).values([{ runId: 'run', iteration: 2, take: 1, policyVersion: 3 }, { ...take, policyVersion: 4 }]);
-  const group = (id: string, values: Partial<typeof groups.$inferInsert>) => ({ id, runId: 'run', kind: 'train' as const, iteration: 3, take: 1, ordinal: 0, task: 't', agent: 'a', size: 4, policyVersion: 4, batchIteration: 3, batchTake: 1, ...values });
-  await store.db.insert(groups).values([group('new', {}), group('carried', { iteration: 2, batchIteration: 2 }), group('flat', { ordinal: 1, batchIteration: null, dropped: 'no_spread' })]);
+  await store.db.insert(iterations).values([
+    { runId: 'run', iteration: 2, take: 1, policyVersion: 3 },
+    { ...take, policyVersion: 4 },
+  ]);
+  const group = (id: string, values: Partial<typeof groups.$inferInsert>) => ({
+    id,
+    runId: 'run',
+    kind: 'train' as const,
+    iteration: 3,
+    take: 1,
+    ordinal: 0,
+    task: 't',
+    agent: 'a',
+    size: 4,
+    policyVersion: 4,
+    batchIteration: 3,
+    batchTake: 1,
+    ...values,
+  });
+  await store.db
+    .insert(groups)
+    .values([
+      group('new', {}),
+      group('carried', { iteration: 2, batchIteration: 2 }),
+      group('flat', { ordinal: 1, batchIteration: null, dropped: 'no_spread' }),
+    ]);
 
   await trial('new', 0, { version: 4, tokens: 2 }, { reward: 1 });
   await trial('new', 1, { version: 4, from: 3, tokens: 6 }, { reward: 0, turns: [0, 0] });
@@ -55,7 +123,7 @@ beforeAll(async () => {
   await trial('flat', 0, { version: 4, tokens: 20 }, { reward: 1 });
 });
 
-test('samples that are too old or have tokens of a superseded take are left out, and a sample is as old as its oldest token', async () => {
+test('a batch leaves out samples that are too old or have tokens of a superseded take; a sample is as old as its oldest trained token', async () => {
   const { samples, stale, staleness } = await collectSamples(store.db, config, take, 4);
   expect(samples.map(({ trialId }) => trialId)).toEqual(['carried-2', 'new-0', 'new-1']);
   expect(staleness).toEqual([1, 0, 1]);
@@ -63,7 +131,7 @@ test('samples that are too old or have tokens of a superseded take are left out,
   expect(samples.find(({ trialId }) => trialId === 'new-1')?.policyVersions).toEqual([null, null, 3, 4, 4, 4, 4, 4]);
 });
 
-test('the baseline has every scored trial of the group, also those of earlier batches and those without a trainable sample', async () => {
+test('a trial’s baseline includes every scored trial of its group, also those of earlier batches and those without a trainable sample', async () => {
   const { samples } = await collectSamples(store.db, config, take, 4);
   const whole = { rewards: { reward: 1 }, turnRewards: {} };
   const byTurns = { rewards: { reward: 0.25 }, turnRewards: { reward: [0, 0.25] } };
@@ -72,28 +140,50 @@ test('the baseline has every scored trial of the group, also those of earlier ba
   expect(samples.map(({ turns }) => turns.at(-1))).toEqual([0, 0, 0]);
 });
 
-test('the metrics tell what a batch dropped beside what it used', async () => {
+test('a batch’s metrics count the trials, tokens, rewards and seconds that it dropped beside those that it used', async () => {
   const metrics = await batchMetrics(store.db, config, await collectSamples(store.db, config, take, 4));
-  expect(metrics).toMatchObject({ groups: 2, samples_per_trial: 1, stale_samples: 2, staleness_max: 1, used_trials: 3, used_tokens: 5, used_reward: 0.5, dropped_trials: 4, dropped_reward: 1 });
+  expect(metrics).toMatchObject({
+    groups: 2,
+    samples_per_trial: 1,
+    stale_samples: 2,
+    staleness_max: 1,
+    used_trials: 3,
+    used_tokens: 5,
+    used_reward: 0.5,
+    dropped_trials: 4,
+    dropped_reward: 1,
+  });
   expect(metrics['staleness_mean']).toBeCloseTo(2 / 3);
   expect(metrics['dropped_tokens']).toBe((4 + 40 + 4 + 20) / 4);
   // The sealed trials took as long as this test.
-  expect([metrics['used_seconds'], metrics['dropped_seconds']].every((seconds) => seconds !== undefined && seconds > 0 && seconds < 60)).toBe(true);
+  expect(
+    [metrics['used_seconds'], metrics['dropped_seconds']].every(
+      (seconds) => seconds !== undefined && seconds > 0 && seconds < 60,
+    ),
+  ).toBe(true);
 });
 
 test('a batch waits for its teacher, holds the teacher’s answer for each sampled token, and never changes afterwards', async () => {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-teacher-'));
   const teacher = await new ScriptedTeacher().start();
-  const assemble = (): Promise<AssembledBatch> => new MockActivityEnvironment().run(assembleBatch({ db: store.db, home }), take);
+  const assemble = (): Promise<AssembledBatch> =>
+    new MockActivityEnvironment().run(assembleBatch({ db: store.db, home }), take);
   try {
-    await store.db.update(runs).set({ config: { ...config, teacher: { url: `${teacher.url}/v1`, model: 'big', distillation_loss_coef: 0.5, loss_max_clamp: 10 } } });
+    await store.db.update(runs).set({
+      config: {
+        ...config,
+        teacher: { url: `${teacher.url}/v1`, model: 'big', distillation_loss_coef: 0.5, loss_max_clamp: 10 },
+      },
+    });
     await teacher.stop();
     await expect(assemble()).rejects.toThrow(`the teacher at ${teacher.url}/v1 cannot be reached`);
     expect(await store.db.select().from(batches)).toEqual([]);
     await teacher.start();
     const { step } = await assemble();
-    expect(step.trainer).toMatchObject({ distillation_loss_coef: 0.5, loss_max_clamp: 10 });
-    const rows = tableFromIPC(await readFile(step.batch_path)).toArray().map((row) => [...row.teacher_logprobs]);
+    expect(step.trainer.teacher).toEqual({ distillation_loss_coef: 0.5, loss_max_clamp: 10 });
+    const rows = tableFromIPC(await readFile(step.batch_path))
+      .toArray()
+      .map((row) => [...row.teacher_logprobs]);
     // The completions of the fixtures have only the id 0.
     expect(rows).toEqual([7, 2, 6].map((tokens) => [null, null, ...new Array<number>(tokens).fill(Math.fround(-0.1))]));
     await teacher.stop();

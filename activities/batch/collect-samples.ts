@@ -14,22 +14,31 @@ export type BatchContents = {
   samples: Sample[];
   /** Samples that are left out although their trials are used: too old, or sampled by a version that is no ancestor. */
   stale: Sample[];
-  /** The staleness of each sample, in steps. */
+  /** The staleness of each sample, in versions. */
   staleness: number[];
   /** The trials of the batch, and those that were dropped since the batch before. */
   trials: Trial[];
 };
 
 /** Returns the samples of a take's batch, in an order that does not depend on who finished first. */
-export async function collectSamples(db: Database, config: RunConfig, take: TakeKey, version: number): Promise<BatchContents> {
+export async function collectSamples(
+  db: Database,
+  config: RunConfig,
+  take: TakeKey,
+  version: number,
+): Promise<BatchContents> {
   const rows = await db
     .select({ trial: trials, dropped: groups.dropped })
     .from(trials)
     .innerJoin(groups, eq(groups.id, trials.groupId))
     .where(ofTake(batchOf(trials), take))
-    .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.member));
+    .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.trialIndex));
   const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
-  const earlier = await readEarlier(db, config, rows.map(({ trial }) => trial));
+  const earlier = await readEarlier(
+    db,
+    config,
+    rows.map(({ trial }) => trial),
+  );
   const collected: BatchContents = { samples: [], stale: [], staleness: [], trials: rows.map(({ trial }) => trial) };
   const companions = new Map<string, TrialRewards[]>();
   for (const { trial, dropped } of rows) {
@@ -40,7 +49,14 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
     const before = collected.samples.length;
     const trainable = await readTrainableCalls(db, { trialId: trial.id, attempt: trial.attempt });
     for (const sequence of buildSamples(trainable)) {
-      const sample = { ...sequence, ...earned, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt, companions: ofGroup };
+      const sample = {
+        ...sequence,
+        ...earned,
+        groupId: trial.groupId,
+        trialId: trial.id,
+        attempt: trial.attempt,
+        companions: ofGroup,
+      };
       const age = ageOf(sequence, ages);
       if (age === null) collected.stale.push(sample);
       else {
@@ -72,7 +88,7 @@ async function readEarlier(db: Database, config: RunConfig, inBatch: Trial[]): P
   const earlier = new Map<string, TrialRewards[]>();
   if (config.stragglers !== 'carry_over' || ids.length === 0) return earlier;
   const own = new Set(inBatch.map(({ id }) => id));
-  const all = await db.select().from(trials).where(inArray(trials.groupId, ids)).orderBy(asc(trials.member));
+  const all = await db.select().from(trials).where(inArray(trials.groupId, ids)).orderBy(asc(trials.trialIndex));
   for (const trial of all) {
     const earned = trialRewardsOf(trial, config);
     if (own.has(trial.id) || trial.batchIteration === null || trial.groupId === null || earned === null) continue;

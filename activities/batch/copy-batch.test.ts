@@ -28,7 +28,7 @@ const sample = (trialId: string, rewards: Record<string, number>): Sample => ({
   callIds: ['c'],
 });
 
-test('a copied batch has the same samples, and each run’s copy has a digest of its own', async () => {
+test('a copy of a batch for another run has the same samples and a digest of its own', async () => {
   const original = await writeBatch(folder, [sample('a', { tests: 1, style: 0.5 }), sample('b', { tests: 0 })]);
   const opened = await openBatch(original.path);
   expect(opened.rewards).toEqual(['style', 'tests']);
@@ -42,5 +42,8 @@ test('a copied batch has the same samples, and each run’s copy has a digest of
 });
 
 test('a batch whose file was removed is refused with a message that names the file', async () => {
-  await expect(openBatch(join(folder, 'gone.arrow'))).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('gone.arrow') });
+  await expect(openBatch(join(folder, 'gone.arrow'))).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringContaining('gone.arrow'),
+  });
 });

@@ -16,7 +16,8 @@ export async function openBatch(path: string): Promise<BatchFile> {
   });
   const table = tableFromIPC(bytes);
   const rewards = new Set<string>();
-  for (const value of table.getChild('rewards') ?? []) for (const name of Object.keys(value?.toJSON() ?? {})) rewards.add(name);
+  for (const value of table.getChild('rewards') ?? [])
+    for (const name of Object.keys(value?.toJSON() ?? {})) rewards.add(name);
   return { path, table, rewards: [...rewards].toSorted() };
 }
 

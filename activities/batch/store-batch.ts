@@ -6,7 +6,13 @@ import { join } from 'node:path';
 export async function storeBatch(folder: string, bytes: Uint8Array): Promise<{ sha256: string; path: string }> {
   const sha256 = createHash('sha256').update(bytes).digest('hex');
   const path = join(folder, `${sha256}.arrow`);
-  if (await stat(path).then(() => true, () => false)) return { sha256, path };
+  if (
+    await stat(path).then(
+      () => true,
+      () => false,
+    )
+  )
+    return { sha256, path };
   await mkdir(folder, { recursive: true });
   const temporary = `${path}.${randomUUID()}.tmp`;
   const file = await open(temporary, 'wx');

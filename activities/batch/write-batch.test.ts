@@ -11,7 +11,11 @@ let folder: string;
 beforeEach(async () => void (folder = await mkdtemp(join(tmpdir(), 'trialgate-batch-'))));
 afterEach(async () => rm(folder, { recursive: true }));
 
-const sample = (trialId: string, companions: Sample['companions'] = [], turnRewards: Record<string, number[]> = {}): Sample => ({
+const sample = (
+  trialId: string,
+  companions: Sample['companions'] = [],
+  turnRewards: Record<string, number[]> = {},
+): Sample => ({
   tokenIds: Int32Array.from([5, 6, 7]),
   lossMask: Int8Array.from([0, 1, 1]),
   logprobs: Float32Array.from([0, -0.25, -1.5]),
@@ -28,14 +32,18 @@ const sample = (trialId: string, companions: Sample['companions'] = [], turnRewa
   callIds: ['c'],
 });
 
-test('the same samples make the same file, whose name is its digest', async () => {
+test('a batch of the same samples is written as the same file, whose name is its SHA-256 digest', async () => {
   const [first, second] = [await writeBatch(folder, [sample('a')]), await writeBatch(folder, [sample('a')])];
   expect(second).toEqual(first);
   expect(await readdir(folder)).toEqual([`${first.sha256}.arrow`]);
-  expect(createHash('sha256').update(await readFile(first.path)).digest('hex')).toBe(first.sha256);
+  expect(
+    createHash('sha256')
+      .update(await readFile(first.path))
+      .digest('hex'),
+  ).toBe(first.sha256);
 });
 
-test('every value of a sample is the same in the file', async () => {
+test('the batch file holds every value of a sample unchanged', async () => {
   const { path } = await writeBatch(folder, [sample('a'), sample('b')]);
   const table = tableFromIPC(await readFile(path));
   const row = table.get(1)?.toJSON() ?? {};
@@ -49,20 +57,32 @@ test('every value of a sample is the same in the file', async () => {
   expect(row.rewards.toJSON()).toEqual({ style: 1, tests: 0.5 });
 });
 
-test('each row has the rewards of its own companions', async () => {
+test('each row of a batch file has the rewards of the other trials in its sample’s baseline, and of no others', async () => {
   const companions: Record<string, number>[] = [{ tests: 0, style: 0.25 }, { tests: 1 }];
   const earned = (rewards: Record<string, number>) => ({ rewards, turnRewards: {} });
-  const { path } = await writeBatch(folder, [sample('a'), sample('b', companions.map(earned)), sample('c', [earned({ tests: 0.75 })])]);
+  const { path } = await writeBatch(folder, [
+    sample('a'),
+    sample('b', companions.map(earned)),
+    sample('c', [earned({ tests: 0.75 })]),
+  ]);
   const table = tableFromIPC(await readFile(path));
   const read = table.toArray().map((row) => [...row.companions].map((companion) => companion.toJSON()));
   expect(read).toEqual([[], companions, [{ tests: 0.75 }]]);
 });
 
-test('a batch has columns for turns and their rewards only when a verifier gave rewards turn by turn', async () => {
-  const { path } = await writeBatch(folder, [sample('a'), sample('b', [{ rewards: { tests: 0.5 }, turnRewards: { tests: [0.5] } }], { style: [0, 0.25, 0.75], tests: [] })]);
+test('a batch file has columns for turns and their rewards only when a verifier gave rewards turn by turn', async () => {
+  const { path } = await writeBatch(folder, [
+    sample('a'),
+    sample('b', [{ rewards: { tests: 0.5 }, turnRewards: { tests: [0.5] } }], { style: [0, 0.25, 0.75], tests: [] }),
+  ]);
   const table = tableFromIPC(await readFile(path));
-  const named = (map: { toJSON: () => Record<string, Iterable<number>> }) => Object.fromEntries(Object.entries(map.toJSON()).map(([name, values]) => [name, [...values]]));
-  const read = table.toArray().map((row) => ({ turns: [...row.turns], own: named(row.turn_rewards), companions: [...row.companion_turn_rewards].map(named) }));
+  const named = (map: { toJSON: () => Record<string, Iterable<number>> }) =>
+    Object.fromEntries(Object.entries(map.toJSON()).map(([name, values]) => [name, [...values]]));
+  const read = table.toArray().map((row) => ({
+    turns: [...row.turns],
+    own: named(row.turn_rewards),
+    companions: [...row.companion_turn_rewards].map(named),
+  }));
   expect(read).toEqual([
     { turns: [null, 0, 2], own: {}, companions: [] },
     { turns: [null, 0, 2], own: { style: [0, 0.25, 0.75], tests: [] }, companions: [{ tests: [0.5] }] },

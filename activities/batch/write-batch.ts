@@ -36,30 +36,84 @@ function encode(samples: Sample[]): Uint8Array {
     new Field('value', list(new Float64()), true),
   ]);
   const turnRewards = new Map_(new Field('entries', turnEntry, false), true);
-  const hasTurns = samples.some((s) => [s, ...s.companions].some((earned) => Object.keys(earned.turnRewards).length > 0));
+  const hasTurns = samples.some((s) =>
+    [s, ...s.companions].some((earned) => Object.keys(earned.turnRewards).length > 0),
+  );
   const columns = {
-    token_ids: column(list(new Int32()), samples.map((s) => Array.from(s.tokenIds))),
-    loss_mask: column(list(new Int8()), samples.map((s) => Array.from(s.lossMask))),
-    logprobs: column(list(new Float32()), samples.map((s) => Array.from(s.logprobs))),
-    // Null means that the log-probability is normalised over all ids.
-    sampling_mask: column(list(list(new Int32())), samples.map((s) => s.samplingMask)),
-    policy_versions: column(list(new Int32()), samples.map((s) => s.policyVersions)),
-    temperature: column(new Float32(), samples.map((s) => s.temperature)),
-    rewards: column(rewards, samples.map((s) => entries(s.rewards))),
-    companions: column(list(rewards), samples.map((s) => s.companions.map((c) => entries(c.rewards)))),
+    token_ids: column(
+      list(new Int32()),
+      samples.map((s) => Array.from(s.tokenIds)),
+    ),
+    loss_mask: column(
+      list(new Int8()),
+      samples.map((s) => Array.from(s.lossMask)),
+    ),
+    logprobs: column(
+      list(new Float32()),
+      samples.map((s) => Array.from(s.logprobs)),
+    ),
+    // Null means that the log-probability is normalized over all ids.
+    sampling_mask: column(
+      list(list(new Int32())),
+      samples.map((s) => s.samplingMask),
+    ),
+    policy_versions: column(
+      list(new Int32()),
+      samples.map((s) => s.policyVersions),
+    ),
+    temperature: column(
+      new Float32(),
+      samples.map((s) => s.temperature),
+    ),
+    rewards: column(
+      rewards,
+      samples.map((s) => entries(s.rewards)),
+    ),
+    companions: column(
+      list(rewards),
+      samples.map((s) => s.companions.map((c) => entries(c.rewards))),
+    ),
     // These columns are absent without rewards of turns, so that such a batch is the same file as in earlier releases.
     ...(hasTurns
       ? {
-          turns: column(list(new Int32()), samples.map((s) => s.turns)),
-          turn_rewards: column(turnRewards, samples.map((s) => entries(s.turnRewards))),
-          companion_turn_rewards: column(list(turnRewards), samples.map((s) => s.companions.map((c) => entries(c.turnRewards)))),
+          turns: column(
+            list(new Int32()),
+            samples.map((s) => s.turns),
+          ),
+          turn_rewards: column(
+            turnRewards,
+            samples.map((s) => entries(s.turnRewards)),
+          ),
+          companion_turn_rewards: column(
+            list(turnRewards),
+            samples.map((s) => s.companions.map((c) => entries(c.turnRewards))),
+          ),
         }
       : {}),
-    ...(samples.some((s) => s.teacherLogprobs) ? { teacher_logprobs: column(list(new Float32()), samples.map((s) => s.teacherLogprobs)) } : {}),
-    group_id: column(new Utf8(), samples.map((s) => s.groupId)),
-    trial_id: column(new Utf8(), samples.map((s) => s.trialId)),
-    attempt: column(new Int32(), samples.map((s) => s.attempt)),
-    call_ids: column(list(new Utf8()), samples.map((s) => s.callIds)),
+    ...(samples.some((s) => s.teacherLogprobs)
+      ? {
+          teacher_logprobs: column(
+            list(new Float32()),
+            samples.map((s) => s.teacherLogprobs),
+          ),
+        }
+      : {}),
+    group_id: column(
+      new Utf8(),
+      samples.map((s) => s.groupId),
+    ),
+    trial_id: column(
+      new Utf8(),
+      samples.map((s) => s.trialId),
+    ),
+    attempt: column(
+      new Int32(),
+      samples.map((s) => s.attempt),
+    ),
+    call_ids: column(
+      list(new Utf8()),
+      samples.map((s) => s.callIds),
+    ),
   };
   const schema = new Schema(Object.entries(columns).map(([name, vector]) => new Field(name, vector.type, false)));
   return RecordBatchFileWriter.writeAll(new Table(schema, columns)).toUint8Array(true);

@@ -14,21 +14,26 @@ async function check(...outcomes: (Outcome | null)[]): Promise<void> {
   await store.db.insert(runs).values({ id: runId, config: {} });
   const evaluated = [0, 1].map((ordinal) => ({ id: `${runId}/eval@1/${ordinal}`, size: 2 }));
   for (const [ordinal, group] of evaluated.entries()) {
-    await store.db.insert(groups).values({ ...group, runId, kind: 'eval', ordinal, task: 't', agent: 'a', policyVersion: 1 });
+    await store.db
+      .insert(groups)
+      .values({ ...group, runId, kind: 'eval', ordinal, task: 't', agent: 'a', policyVersion: 1 });
   }
   for (const [i, outcome] of outcomes.entries()) {
     const trialId = `${runId}-eval.1-${i}`;
     if (outcome === null) continue;
-    await openAttempt(store.db, { trialId, runId, groupId: evaluated[i >> 1]?.id, member: i & 1 });
+    await openAttempt(store.db, { trialId, runId, groupId: evaluated[i >> 1]?.id, trialIndex: i & 1 });
     await sealTrial(store.db, { trialId, outcome, reason: `${outcome} of port ${i}` });
   }
   await checkEvaluation(store)({ groups: evaluated });
 }
 
 test.each<[string, (Outcome | null)[]]>([
-  ['3 of the evaluation\'s 4 trials failed: infra_error of port 3', ['scored', 'infra_error', 'infra_error', 'infra_error']],
-  ['3 of the evaluation\'s 4 trials failed: infra_error of port 0', ['infra_error', null, null, 'scored']],
-  ['4 of the evaluation\'s 4 trials failed: no host opened a sandbox for them', [null, null, null, null]],
+  [
+    "3 of the evaluation's 4 trials failed: infra_error of port 3",
+    ['scored', 'infra_error', 'infra_error', 'infra_error'],
+  ],
+  ["3 of the evaluation's 4 trials failed: infra_error of port 0", ['infra_error', null, null, 'scored']],
+  ["4 of the evaluation's 4 trials failed: no host opened a sandbox for them", [null, null, null, null]],
 ])('an evaluation fails when most of its trials failed: %s', async (message, outcomes) => {
   await expect(check(...outcomes)).rejects.toMatchObject({ type: 'most_trials_failed', nonRetryable: true, message });
 });

@@ -24,7 +24,15 @@ let deps: Deps;
 beforeAll(async () => {
   db = store.db;
   home = await mkdtemp(join(tmpdir(), 'trialgate-evaluate-'));
-  deps = { db, temporal: environment.client, gatewayUrls: [], home, secret: '', hostQueue: '', sandboxes: new HostSandboxes(home, 1) };
+  deps = {
+    db,
+    temporal: environment.client,
+    gatewayUrls: [],
+    home,
+    secret: '',
+    hostQueue: '',
+    sandboxes: new HostSandboxes(home, 1),
+  };
 });
 beforeEach(async () => {
   for (const table of [groups, replicas, runs]) await db.delete(table);
@@ -41,68 +49,97 @@ async function underWay<T>(workflowId: string, body: () => Promise<T>): Promise<
 }
 const owners = async () => [...new Set((await db.select().from(replicas)).map((row) => row.runId))];
 
-test('an evaluation shares the engines of a run under way and samples only from the version that they have', async () => {
+test('an evaluation of a run under way shares the run’s engines and samples only from the policy version that they have', async () => {
   await acquirePool(deps)({ runId: 'first' });
-  await db.update(replicas).set({ label: 'first@1' });
-  await db.update(replicas).set({ inRotation: false, label: 'first@0' }).where(eq(replicas.url, 'unix:/a'));
+  await db.update(replicas).set({ weightVersion: 'first@1' });
+  await db.update(replicas).set({ inRotation: false, weightVersion: 'first@0' }).where(eq(replicas.url, 'unix:/a'));
   await underWay('first', async () => {
     expect(await borrowPool(deps)({ runId: 'first' })).toEqual({ version: 1, published: true });
     expect(await borrowPool(deps)({ runId: 'first', version: 1 })).toEqual({ version: 1, published: true });
     await expect(borrowPool(deps)({ runId: 'first', version: 2 })).rejects.toMatchObject({
       nonRetryable: true,
-      message: 'run first is under way and its engines have version 1: evaluate that one, or stop the run before (trialgate stop first)',
+      message:
+        'run first is under way and its engines have version 1: evaluate that one, or stop the run before (trialgate stop first)',
     });
     await returnPool(deps)({ runId: 'first' });
     expect(await owners()).toEqual(['first']);
   });
 });
 
-test('an evaluation of a run that has ended gets the engines, the version that it names or else the last one, and returns the engines', async () => {
+test('an evaluation of an ended run takes the engines, evaluates the run’s last version if it names none, and releases the engines at its end', async () => {
   expect(await borrowPool(deps)({ runId: 'first' })).toEqual({ version: 2, published: false });
   expect(await owners()).toEqual(['first']);
   expect(await borrowPool(deps)({ runId: 'first', version: 0 })).toEqual({ version: 0, published: false });
-  await expect(borrowPool(deps)({ runId: 'first', version: 9 })).rejects.toMatchObject({ nonRetryable: true, message: 'run first has no policy version 9' });
+  await expect(borrowPool(deps)({ runId: 'first', version: 9 })).rejects.toMatchObject({
+    nonRetryable: true,
+    message: 'run first has no policy version 9',
+  });
   await returnPool(deps)({ runId: 'first' });
   expect(await owners()).toEqual([null]);
 });
 
-test('a pool in which an evaluation samples stays with it until the evaluation has ended', async () => {
+test('engines in which an evaluation samples go to no other run until the evaluation has ended', async () => {
   await borrowPool(deps)({ runId: 'first' });
   await underWay('first/publish', async () => {
     await releasePool(deps)({ runId: 'first' });
     expect(await owners()).toEqual(['first']);
-    await expect(acquirePool(deps)({ runId: 'second' })).rejects.toMatchObject({ type: 'pool_busy', nonRetryable: false });
+    await expect(acquirePool(deps)({ runId: 'second' })).rejects.toMatchObject({
+      type: 'pool_busy',
+      nonRetryable: false,
+    });
   });
   await acquirePool(deps)({ runId: 'second' });
   expect(await owners()).toEqual(['second']);
 });
 
-test('an evaluation fails at once while a run has the engines, so that this run can publish', async () => {
+test('an evaluation that is refused because a run has the engines fails at once without a retry, so that this run can publish', async () => {
   await acquirePool(deps)({ runId: 'second' });
   await underWay('second', async () => {
     await expect(borrowPool(deps)({ runId: 'first' })).rejects.toMatchObject({ type: 'pool_busy', nonRetryable: true });
   });
-  await db.update(replicas).set({ runId: 'first', label: null });
+  await db.update(replicas).set({ runId: 'first', weightVersion: null });
   await underWay('first', async () => {
     await expect(borrowPool(deps)({ runId: 'first' })).rejects.toMatchObject({ type: 'pool_busy', nonRetryable: true });
   });
 });
 
-test('a retry plans the same trials, and the next evaluation of a version gets a new id', async () => {
+test('a retry of the activity that plans an evaluation plans the same trials; the next evaluation of the version gets a new id', async () => {
   const asked = { runId: 'first', version: 2, tasks: [resolve('tasks/eval')], samples: 3 };
   const planned = await planEvaluationOnDemand(deps)(asked);
   expect(await planEvaluationOnDemand(deps)(asked)).toEqual(planned);
   expect(planned).toMatchObject({ id: 'eval@2.1', deadlineSeconds: config.deadlines.iteration });
-  expect(planned.plans[1]).toMatchObject({ id: 'first/eval@2.1/1', trialPrefix: 'first-eval.2.1-1', size: 3, kind: 'eval', policyVersion: 2 });
-  for (const { id, runId, kind, ordinal, task, agent, size, policyVersion } of planned.plans) await db.insert(groups).values({ id, runId, kind, ordinal, task, agent, size, policyVersion });
-  await db.insert(groups).values({ id: 'first/eval@2/10', runId: 'first', kind: 'eval', ordinal: 10, task: 't', agent: 'a', size: 1, policyVersion: 2 });
+  expect(planned.plans[1]).toMatchObject({
+    id: 'first/eval@2.1/1',
+    trialPrefix: 'first-eval.2.1-1',
+    size: 3,
+    kind: 'eval',
+    policyVersion: 2,
+  });
+  for (const { id, runId, kind, ordinal, task, agent, size, policyVersion } of planned.plans)
+    await db.insert(groups).values({ id, runId, kind, ordinal, task, agent, size, policyVersion });
+  await db.insert(groups).values({
+    id: 'first/eval@2/10',
+    runId: 'first',
+    kind: 'eval',
+    ordinal: 10,
+    task: 't',
+    agent: 'a',
+    size: 1,
+    policyVersion: 2,
+  });
   expect((await planEvaluationOnDemand(deps)(asked)).id).toBe('eval@2.2');
   expect((await planEvaluationOnDemand(deps)({ ...asked, version: 1 })).id).toBe('eval@1.1');
 });
 
 test('an evaluation without tasks or without samples is refused', async () => {
   const none = planEvaluationOnDemand(deps)({ runId: 'first', version: 2 });
-  await expect(none).rejects.toMatchObject({ type: 'bad_input', message: 'run first names no held-out tasks: say which ones (--tasks FOLDER)' });
+  await expect(none).rejects.toMatchObject({
+    type: 'bad_input',
+    message: 'run first names no held-out tasks: say which ones (--tasks FOLDER)',
+  });
   const zero = planEvaluationOnDemand(deps)({ runId: 'first', version: 2, tasks: [resolve('tasks/eval')], samples: 0 });
-  await expect(zero).rejects.toMatchObject({ type: 'bad_input', message: expect.stringContaining('samples: expected') });
+  await expect(zero).rejects.toMatchObject({
+    type: 'bad_input',
+    message: expect.stringContaining('samples: expected'),
+  });
 });

@@ -20,30 +20,34 @@ export type EvaluationRequest = {
 export type PlannedEvaluation = { /** `eval@{version}.{n}` */ id: string; plans: GroupPlan[]; deadlineSeconds: number };
 
 /** Plans the groups of an evaluation on demand. It is the n-th of its version, beside the run's own evaluation (`eval@{version}`). */
-export const planEvaluationOnDemand = (deps: Deps) => (input: EvaluationRequest & { version: number }): Promise<PlannedEvaluation> =>
-  nonRetryable(async () => {
-    const { runId, version: policyVersion } = input;
-    const { evaluation, agents, deadlines } = await readRun(deps.db, runId);
-    const folders = input.tasks ?? evaluation.tasks;
-    if (folders.length === 0) throw new TrialgateError('bad_input', `run ${runId} names no held-out tasks: say which ones (--tasks FOLDER)`);
-    const size = input.samples ?? evaluation.samples;
-    if (!Number.isInteger(size) || size < 1) throw new TrialgateError('bad_input', `samples: expected a number such as 16, found ${JSON.stringify(size)}`);
-    const n = await nextOf(deps, runId, policyVersion);
-    const plans = (await listTasks(folders)).map((task, ordinal) => ({
-      id: `${runId}/eval@${policyVersion}.${n}/${ordinal}`,
-      trialPrefix: `${runId}-eval.${policyVersion}.${n}-${ordinal}`,
-      runId,
-      kind: 'eval' as const,
-      iteration: null,
-      take: null,
-      ordinal,
-      size,
-      task,
-      agent: agents[ordinal % agents.length] ?? '',
-      policyVersion,
-    }));
-    return { id: `eval@${policyVersion}.${n}`, plans, deadlineSeconds: deadlines.iteration };
-  });
+export const planEvaluationOnDemand =
+  (deps: Deps) =>
+  (input: EvaluationRequest & { version: number }): Promise<PlannedEvaluation> =>
+    nonRetryable(async () => {
+      const { runId, version: policyVersion } = input;
+      const { evaluation, agents, deadlines } = await readRun(deps.db, runId);
+      const folders = input.tasks ?? evaluation.tasks;
+      if (folders.length === 0)
+        throw new TrialgateError('bad_input', `run ${runId} names no held-out tasks: say which ones (--tasks FOLDER)`);
+      const size = input.samples ?? evaluation.samples;
+      if (!Number.isInteger(size) || size < 1)
+        throw new TrialgateError('bad_input', `samples: expected a number such as 16, found ${JSON.stringify(size)}`);
+      const n = await nextOf(deps, runId, policyVersion);
+      const plans = (await listTasks(folders)).map((task, ordinal) => ({
+        id: `${runId}/eval@${policyVersion}.${n}/${ordinal}`,
+        trialPrefix: `${runId}-eval.${policyVersion}.${n}-${ordinal}`,
+        runId,
+        kind: 'eval' as const,
+        iteration: null,
+        take: null,
+        ordinal,
+        size,
+        task,
+        agent: agents[ordinal % agents.length] ?? '',
+        policyVersion,
+      }));
+      return { id: `eval@${policyVersion}.${n}`, plans, deadlineSeconds: deadlines.iteration };
+    });
 
 async function nextOf({ db }: Deps, runId: string, policyVersion: number): Promise<number> {
   const here = and(eq(groups.runId, runId), eq(groups.kind, 'eval'), eq(groups.policyVersion, policyVersion));

@@ -3,7 +3,10 @@ import type { Executor } from '../../store/queries/transaction.ts';
 import { policyVersions } from '../../store/schema.ts';
 
 /** Returns the ancestors of `version` up to `limit` steps back, each with its number of steps. A version that is missing is too old or is no ancestor. */
-export async function readLineage(db: Executor, input: { runId: string; version: number; limit: number }): Promise<Map<number, number>> {
+export async function readLineage(
+  db: Executor,
+  input: { runId: string; version: number; limit: number },
+): Promise<Map<number, number>> {
   const { runId, version, limit } = input;
   const { rows } = await db.execute<{ version: number; distance: number }>(sql`
     with recursive lineage (version, parent, distance) as (

@@ -15,8 +15,13 @@ export const mayRun = or(
 );
 
 /** Returns the run's training groups whose workflows run, whichever iteration began them and whether or not a batch may use them. */
-export const listRunningGroups = (deps: Pick<Deps, 'db' | 'temporal'>) => async ({ runId }: { runId: string }): Promise<string[]> => {
-  const rows = await deps.db.select({ id: groups.id }).from(groups).where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), mayRun));
-  const running = await Promise.all(rows.map(async ({ id }) => ((await isRunning(deps, id)) ? [id] : [])));
-  return running.flat();
-};
+export const listRunningGroups =
+  (deps: Pick<Deps, 'db' | 'temporal'>) =>
+  async ({ runId }: { runId: string }): Promise<string[]> => {
+    const rows = await deps.db
+      .select({ id: groups.id })
+      .from(groups)
+      .where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), mayRun));
+    const running = await Promise.all(rows.map(async ({ id }) => ((await isRunning(deps, id)) ? [id] : [])));
+    return running.flat();
+  };

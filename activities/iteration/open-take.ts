@@ -17,7 +17,13 @@ export const openTake =
     deps.db.transaction(async (tx) => {
       const { runId, iteration, policyVersion } = input;
       const takes = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration));
-      const [last] = await tx.select().from(iterations).where(takes).orderBy(desc(iterations.take)).limit(1).for('update');
+      const [last] = await tx
+        .select()
+        .from(iterations)
+        .where(takes)
+        .orderBy(desc(iterations.take))
+        .limit(1)
+        .for('update');
       // An open take without results was opened by an earlier try of this activity, whose answer was lost.
       const untouched = last?.status === 'open' && last.trainedVersion === null && !(await isUsed(tx, last));
       const isResumed = last?.status === 'open' && (input.resume || untouched);
@@ -38,5 +44,13 @@ async function readSuperseded(tx: Transaction, runId: string, iteration: number,
 }
 
 async function isUsed(tx: Transaction, key: TakeKey): Promise<boolean> {
-  return (await tx.select({ id: groups.id }).from(groups).where(or(ofTake(groups, key), ofTake(batchOf(groups), key))).limit(1)).length > 0;
+  return (
+    (
+      await tx
+        .select({ id: groups.id })
+        .from(groups)
+        .where(or(ofTake(groups, key), ofTake(batchOf(groups), key)))
+        .limit(1)
+    ).length > 0
+  );
 }

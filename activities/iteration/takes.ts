@@ -10,7 +10,11 @@ export const ofTake = (row: TakeColumns, { runId, iteration, take }: TakeKey): S
   and(eq(row.runId, runId), eq(row.iteration, iteration), eq(row.take, take));
 
 /** Returns the columns of the take whose batch has a row, for `ofTake` and `isLive`. */
-export const batchOf = ({ runId, batchIteration, batchTake }: BatchColumns): TakeColumns => ({ runId, iteration: batchIteration, take: batchTake });
+export const batchOf = ({ runId, batchIteration, batchTake }: BatchColumns): TakeColumns => ({
+  runId,
+  iteration: batchIteration,
+  take: batchTake,
+});
 
 /** True when a take is not superseded. Nothing that a superseded take made counts. */
 export const isLive = (row: TakeColumns): SQL<boolean> =>

@@ -6,27 +6,39 @@ import { isRunning } from '../temporal/is-running.ts';
 import { readRun } from '../run/read-run.ts';
 
 /** Gives the run its engine pool, which belongs to one run at a time. A busy pool is retried until its owner ends or the activity's deadline passes. */
-export const acquirePool = (deps: Deps) => async (input: { runId: string }): Promise<string[]> => {
-  const { runId } = input;
-  const config = await readRun(deps.db, runId);
-  const pool = config.engines.length > 0 ? runId : DEPLOYMENT_POOL;
-  await releaseDeadOwners(deps, runId, pool);
-  return withRunReason(deps, runId, () => deps.db.transaction(async (tx) => {
-    if (config.engines.length > 0) {
-      await tx.insert(replicas).values(config.engines.map((url) => ({ url, pool, inRotation: false }))).onConflictDoNothing();
-    }
-    const inPool = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
-    const rows = await tx.select().from(replicas).where(inPool).for('update');
-    const busy = rows.find((row) => row.runId !== null && row.runId !== runId);
-    if (busy) throw ApplicationFailure.create({ type: 'pool_busy', message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends` });
-    if (rows.length === 0) {
-      const message = 'no engine is registered: start the gateway with --engine URL, or name engines in the run file';
-      throw ApplicationFailure.create({ type: 'engine_unavailable', message });
-    }
-    await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(inPool);
-    return rows.map((row) => row.url).toSorted();
-  }));
-};
+export const acquirePool =
+  (deps: Deps) =>
+  async (input: { runId: string }): Promise<string[]> => {
+    const { runId } = input;
+    const config = await readRun(deps.db, runId);
+    const pool = config.engines.length > 0 ? runId : DEPLOYMENT_POOL;
+    await releaseDeadOwners(deps, runId, pool);
+    return withRunReason(deps, runId, () =>
+      deps.db.transaction(async (tx) => {
+        if (config.engines.length > 0) {
+          await tx
+            .insert(replicas)
+            .values(config.engines.map((url) => ({ url, pool, inRotation: false })))
+            .onConflictDoNothing();
+        }
+        const inPool = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
+        const rows = await tx.select().from(replicas).where(inPool).for('update');
+        const busy = rows.find((row) => row.runId !== null && row.runId !== runId);
+        if (busy)
+          throw ApplicationFailure.create({
+            type: 'pool_busy',
+            message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends`,
+          });
+        if (rows.length === 0) {
+          const message =
+            'no engine is registered: start the gateway with --engine URL, or name engines in the run file';
+          throw ApplicationFailure.create({ type: 'engine_unavailable', message });
+        }
+        await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(inPool);
+        return rows.map((row) => row.url).toSorted();
+      }),
+    );
+  };
 
 /** Writes the reason for a wait to `runs.reason`, where people look. */
 async function withRunReason<T>(deps: Deps, runId: string, work: () => Promise<T>): Promise<T> {
@@ -42,19 +54,26 @@ async function withRunReason<T>(deps: Deps, runId: string, work: () => Promise<T
 }
 
 /** Releases the pool at the end of a run. When an evaluation on demand still uses the pool, that evaluation releases it at its own end. */
-export const releasePool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
-  if (!(await isRunning(deps, `${input.runId}/publish`))) await release(deps, input.runId);
-};
+export const releasePool =
+  (deps: Deps) =>
+  async (input: { runId: string }): Promise<void> => {
+    if (!(await isRunning(deps, `${input.runId}/publish`))) await release(deps, input.runId);
+  };
 
 /** Releases the pool at the end of an evaluation on demand, unless its run is under way and keeps it. */
-export const returnPool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
-  if (!(await isRunning(deps, input.runId))) await release(deps, input.runId);
-};
+export const returnPool =
+  (deps: Deps) =>
+  async (input: { runId: string }): Promise<void> => {
+    if (!(await isRunning(deps, input.runId))) await release(deps, input.runId);
+  };
 
 /** Makes the pool free for others. Engines that only this run's file named are removed. */
 async function release({ db }: Deps, runId: string): Promise<void> {
   await db.delete(replicas).where(and(eq(replicas.runId, runId), ne(replicas.pool, DEPLOYMENT_POOL)));
-  await db.update(replicas).set({ runId: null, label: null, inRotation: true }).where(eq(replicas.runId, runId));
+  await db
+    .update(replicas)
+    .set({ runId: null, weightVersion: null, inRotation: true })
+    .where(eq(replicas.runId, runId));
 }
 
 /** Releases the pools of terminated runs, which could not do that themselves, after their last publication has ended. */

@@ -14,16 +14,26 @@ export type BorrowedPool = { version: number; /** True when the pool has the ver
  * engines are acquired, and the version (the newest unless another is named) is still to be published. Fails with `pool_busy` while the
  * engines are busy.
  */
-export const borrowPool = (deps: Deps) => (input: { runId: string; version?: number }): Promise<BorrowedPool> =>
-  nonRetryable(async () => {
-    const { runId, version } = input;
-    if (await isRunning(deps, runId)) return { version: await sharedVersion(deps, runId, version), published: true };
-    const versions = and(eq(policyVersions.runId, runId), version === undefined ? undefined : eq(policyVersions.version, version));
-    const [row] = await deps.db.select().from(policyVersions).where(versions).orderBy(desc(policyVersions.version)).limit(1);
-    if (!row) throw new TrialgateError('bad_input', `run ${runId} has no policy version ${version ?? 'yet'}`);
-    await acquirePool(deps)({ runId }).catch(asBusy);
-    return { version: row.version, published: false };
-  });
+export const borrowPool =
+  (deps: Deps) =>
+  (input: { runId: string; version?: number }): Promise<BorrowedPool> =>
+    nonRetryable(async () => {
+      const { runId, version } = input;
+      if (await isRunning(deps, runId)) return { version: await sharedVersion(deps, runId, version), published: true };
+      const versions = and(
+        eq(policyVersions.runId, runId),
+        version === undefined ? undefined : eq(policyVersions.version, version),
+      );
+      const [row] = await deps.db
+        .select()
+        .from(policyVersions)
+        .where(versions)
+        .orderBy(desc(policyVersions.version))
+        .limit(1);
+      if (!row) throw new TrialgateError('bad_input', `run ${runId} has no policy version ${version ?? 'yet'}`);
+      await acquirePool(deps)({ runId }).catch(asBusy);
+      return { version: row.version, published: false };
+    });
 
 /** Turns a busy pool into a failure that is not retried: the caller waits, so that others can have their turn meanwhile. */
 function asBusy(error: unknown): never {
@@ -32,9 +42,19 @@ function asBusy(error: unknown): never {
 }
 
 async function sharedVersion({ db }: Deps, runId: string, wanted: number | undefined): Promise<number> {
-  const rows = await db.select().from(replicas).where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)));
-  const [version] = rows.flatMap(({ label }) => (label?.startsWith(`${runId}@`) ? [Number(label.slice(runId.length + 1))] : []));
-  if (version === undefined) throw ApplicationFailure.create({ type: 'pool_busy', message: `run ${runId} has no engine with a version yet`, nonRetryable: true });
+  const rows = await db
+    .select()
+    .from(replicas)
+    .where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)));
+  const [version] = rows.flatMap(({ weightVersion }) =>
+    weightVersion?.startsWith(`${runId}@`) ? [Number(weightVersion.slice(runId.length + 1))] : [],
+  );
+  if (version === undefined)
+    throw ApplicationFailure.create({
+      type: 'pool_busy',
+      message: `run ${runId} has no engine with a version yet`,
+      nonRetryable: true,
+    });
   if (wanted === undefined || wanted === version) return version;
   const message = `run ${runId} is under way and its engines have version ${version}: evaluate that one, or stop the run before`;
   throw new TrialgateError('bad_input', `${message} (trialgate stop ${runId})`);

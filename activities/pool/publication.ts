@@ -5,7 +5,7 @@ import type { Database } from '../../store/database.ts';
 import { readPoolState, replicasToRepair, type PoolState } from './check-pool.ts';
 import type { Deps } from '../deps.ts';
 import type { PublishInput, ReplicaReport } from '../../core/gpu-contract.ts';
-import { versionLabel } from '../../core/policy-label.ts';
+import { weightVersionOf } from '../../core/weight-version.ts';
 import { readRun } from '../run/read-run.ts';
 
 /** An engine under load answers even a small request slowly; it is then not away. */
@@ -15,61 +15,90 @@ const PATIENCE_MS = 30_000;
 type PublicationInput = { runId: string; version: number; isMend?: boolean };
 
 /**
- * Takes the pool out of rotation, so that no call starts under a label that is about to change. `needed` is the number of replicas that
+ * Takes the pool out of rotation, so that no call starts under a weight version that is about to change. `needed` is the number of replicas that
  * must confirm. A repair keeps what fewer replicas confirm, and is tried again for the rest.
  */
-export const beginPublication = (deps: Deps) => async (input: PublicationInput): Promise<PublishInput & { needed: number }> => {
-  const { db } = deps;
-  const pool = await readPoolState(deps, input.runId, PATIENCE_MS);
-  const toRepair = input.isMend ? replicasToRepair(pool) : null;
-  const [target, base] = await Promise.all([readVersion(db, input.runId, input.version), readVersion(db, input.runId, 0)]);
-  const label = versionLabel(input.runId, input.version);
-  const rows = await db
-    .update(replicas)
-    .set({ inRotation: false, label, updatedAt: new Date() })
-    .where(and(eq(replicas.runId, input.runId), toRepair ? inArray(replicas.url, toRepair.map(({ url }) => url)) : undefined))
-    .returning({ url: replicas.url });
-  if (pool.whole.length + pool.lost.length === 0) {
-    throw ApplicationFailure.create({ type: 'engine_unavailable', message: `run ${input.runId} owns no engine: start the gateway with --engine URL, or name engines in the run file, then resume`, nonRetryable: true });
-  }
-  const parent = target.parentVersion === null ? null : await readVersion(db, input.runId, target.parentVersion);
-  const urls = rows.map((row) => row.url).filter((url) => toRepair || !isAway(pool, url)).toSorted();
-  const { head_dtype } = await readRun(db, input.runId);
-  const common = {
-    label,
-    head_dtype,
-    checkpoint: target.checkpoint,
-    checkpoint_sha256: target.checkpointSha256,
-    replicas: urls,
-    canary: target.canary,
+export const beginPublication =
+  (deps: Deps) =>
+  async (input: PublicationInput): Promise<PublishInput & { needed: number }> => {
+    const { db } = deps;
+    const pool = await readPoolState(deps, input.runId, PATIENCE_MS);
+    const toRepair = input.isMend ? replicasToRepair(pool) : null;
+    const [target, base] = await Promise.all([
+      readVersion(db, input.runId, input.version),
+      readVersion(db, input.runId, 0),
+    ]);
+    const weightVersion = weightVersionOf(input.runId, input.version);
+    const rows = await db
+      .update(replicas)
+      .set({ inRotation: false, weightVersion, updatedAt: new Date() })
+      .where(
+        and(
+          eq(replicas.runId, input.runId),
+          toRepair
+            ? inArray(
+                replicas.url,
+                toRepair.map(({ url }) => url),
+              )
+            : undefined,
+        ),
+      )
+      .returning({ url: replicas.url });
+    if (pool.whole.length + pool.lost.length === 0) {
+      throw ApplicationFailure.create({
+        type: 'engine_unavailable',
+        message: `run ${input.runId} owns no engine: start the gateway with --engine URL, or name engines in the run file, then resume`,
+        nonRetryable: true,
+      });
+    }
+    const parent = target.parentVersion === null ? null : await readVersion(db, input.runId, target.parentVersion);
+    const urls = rows
+      .map((row) => row.url)
+      .filter((url) => toRepair || !isAway(pool, url))
+      .toSorted();
+    const { head_dtype } = await readRun(db, input.runId);
+    const common = {
+      weight_version: weightVersion,
+      head_dtype,
+      checkpoint: target.checkpoint,
+      checkpoint_sha256: target.checkpointSha256,
+      replicas: urls,
+      canary: target.canary,
+    };
+    if (toRepair) {
+      const needed = Math.max(0, pool.needed - pool.whole.length);
+      return {
+        ...common,
+        needed,
+        min_replicas: 0,
+        canary_tolerance: base.canaryTolerance,
+        checksum: await readChecksum(db, input),
+        previous: null,
+      };
+    }
+    return {
+      ...common,
+      needed: pool.needed,
+      min_replicas: pool.needed,
+      canary_tolerance: input.version === 0 ? null : base.canaryTolerance,
+      previous: parent && {
+        weight_version: weightVersionOf(input.runId, parent.version),
+        checkpoint: parent.checkpoint,
+        checkpoint_sha256: parent.checkpointSha256,
+        checksums: await readChecksums(db, input.runId, parent.version),
+      },
+    };
   };
-  if (toRepair) {
-    const needed = Math.max(0, pool.needed - pool.whole.length);
-    return { ...common, needed, min_replicas: 0, canary_tolerance: base.canaryTolerance, checksum: await readChecksum(db, input), previous: null };
-  }
-  return {
-    ...common,
-    needed: pool.needed,
-    min_replicas: pool.needed,
-    canary_tolerance: input.version === 0 ? null : base.canaryTolerance,
-    previous: parent && {
-      label: versionLabel(input.runId, parent.version),
-      checkpoint: parent.checkpoint,
-      checkpoint_sha256: parent.checkpointSha256,
-      checksums: await readChecksums(db, input.runId, parent.version),
-    },
-  };
-};
 
 /** Writes what each replica confirmed and puts these replicas into rotation. Returns their number. */
 export const endPublication =
   (deps: Deps) =>
   async (input: PublicationInput & { reports: ReplicaReport[] }): Promise<{ confirmed: number }> => {
     const { runId, version } = input;
-    const label = versionLabel(runId, version);
-    const confirmed = input.reports.flatMap(({ ok, url, label: read, checksum, canary_difference }) =>
-      ok && read === label && checksum !== null && canary_difference !== null
-        ? [{ runId, version, replica: url, label, checksum, canaryDifference: canary_difference }]
+    const weightVersion = weightVersionOf(runId, version);
+    const confirmed = input.reports.flatMap(({ ok, url, weight_version: read, checksum, canary_difference }) =>
+      ok && read === weightVersion && checksum !== null && canary_difference !== null
+        ? [{ runId, version, replica: url, weightVersion, checksum, canaryDifference: canary_difference }]
         : [],
     );
     if (confirmed.length === 0) return { confirmed: 0 };
@@ -85,7 +114,10 @@ export const endPublication =
           });
       }
       const urls = confirmed.map((row) => row.replica);
-      await tx.update(replicas).set({ inRotation: true, updatedAt: new Date() }).where(and(inArray(replicas.url, urls), eq(replicas.runId, runId), eq(replicas.label, label)));
+      await tx
+        .update(replicas)
+        .set({ inRotation: true, updatedAt: new Date() })
+        .where(and(inArray(replicas.url, urls), eq(replicas.runId, runId), eq(replicas.weightVersion, weightVersion)));
       if (version === 0 && !input.isMend) {
         const canaryTolerance = Math.max(...confirmed.map((row) => row.canaryDifference));
         await tx
@@ -99,7 +131,8 @@ export const endPublication =
 
 /** Returns true for a replica that is away and that the run does not need: the others do not wait for it, and it gets the version when it is back. */
 const isAway = ({ whole, lost, needed }: PoolState, url: string): boolean =>
-  whole.length + lost.filter(({ answers }) => answers).length >= needed && lost.some((row) => row.url === url && !row.answers);
+  whole.length + lost.filter(({ answers }) => answers).length >= needed &&
+  lost.some((row) => row.url === url && !row.answers);
 
 /** Returns the checksum that any replica confirmed for the version. It is the same for all. */
 async function readChecksum(db: Database, { runId, version }: PublicationInput): Promise<string | null> {

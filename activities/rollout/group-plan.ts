@@ -1,3 +1,5 @@
+import type { groups } from '../../store/schema.ts';
+
 /** The input of a group's workflow. */
 export type GroupPlan = {
   /** The id of its workflow and of its row. */
@@ -16,4 +18,23 @@ export type GroupPlan = {
   policyVersion: number;
   /** In ISO 8601; absent for a new group. */
   openedAt?: string;
+};
+
+/** Returns the input of a group's workflow from the group's row. */
+export const planOf = (row: typeof groups.$inferSelect): GroupPlan => {
+  const { id, runId, kind, iteration, take, ordinal, size, task, agent, policyVersion, openedAt } = row;
+  return {
+    id,
+    trialPrefix: id.replace(/[/]/g, '-').replace('@', '.'),
+    runId,
+    kind,
+    iteration,
+    take,
+    ordinal,
+    size,
+    task,
+    agent,
+    policyVersion,
+    openedAt: openedAt.toISOString(),
+  };
 };

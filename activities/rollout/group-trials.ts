@@ -12,12 +12,13 @@ export async function readGroupTrials(db: Executor, which: SQL | undefined): Pro
     .innerJoin(trials, eq(trials.groupId, groups.id))
     .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
     .where(which)
-    .orderBy(desc(groups.endedAt), trials.member);
+    .orderBy(desc(groups.endedAt), trials.trialIndex);
   return rows.map(({ last, ...row }) => ({ ...row, outcome: row.outcome ?? last }));
 }
 
 /** True for a trial that failed through no fault of its agent. */
-export const isFailure = ({ outcome }: GroupTrial): boolean => outcome === 'infra_error' || outcome === 'verifier_error';
+export const isFailure = ({ outcome }: GroupTrial): boolean =>
+  outcome === 'infra_error' || outcome === 'verifier_error';
 
 /** Returns the most frequent reason, where reasons that differ only in numbers count as the same. */
 export function commonReason(rows: readonly GroupTrial[]): string {

@@ -14,28 +14,35 @@ export type GroupLimits = {
   quorum: number;
   stragglers: RunConfig['stragglers'];
   /** True when the run may wait for any single straggler, so that the end of each is reported. */
-  tellsStragglers: boolean;
+  reportsStragglers: boolean;
 };
 
 /** Writes the group's row, unless its plan did, and returns its limits. A group of a superseded take is refused, because it has nothing left to do. */
-export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupLimits> => {
-  const { id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion } = plan;
-  if (iteration !== null && take !== null) {
-    const [row] = await deps.db
-      .select({ status: iterations.status })
-      .from(iterations)
-      .where(ofTake(iterations, { runId, iteration, take }));
-    // A group that outlives its iteration goes on when that is done.
-    if (row?.status !== 'done') requireOpenTake(row, id);
-  }
-  const config = await readRun(deps.db, runId);
-  const deadlineAt = new Date(Date.now() + config.deadlines.group * 1000);
-  await deps.db
-    .insert(groups)
-    .values({ id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion, deadlineAt })
-    .onConflictDoUpdate({ target: groups.id, set: { endedAt: null, deadlineAt } });
-  const limits = { maxAttempts: config.max_attempts, trialSeconds: config.deadlines.trial, groupSeconds: config.deadlines.group, tellsStragglers: config.max_stale_stragglers !== null || config.max_concurrent_trials !== null };
-  if (kind === 'eval') return { ...limits, quorum: size, stragglers: 'wait' };
-  if (config.over_sampling > 0) return { ...limits, quorum: Math.min(size, config.group_size), stragglers: 'cancel' };
-  return { ...limits, quorum: Math.min(size, config.group_quorum ?? size), stragglers: config.stragglers };
-};
+export const openGroup =
+  (deps: Deps) =>
+  async (plan: GroupPlan): Promise<GroupLimits> => {
+    const { id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion } = plan;
+    if (iteration !== null && take !== null) {
+      const [row] = await deps.db
+        .select({ status: iterations.status })
+        .from(iterations)
+        .where(ofTake(iterations, { runId, iteration, take }));
+      // A group that outlives its iteration goes on when that is done.
+      if (row?.status !== 'done') requireOpenTake(row, id);
+    }
+    const config = await readRun(deps.db, runId);
+    const deadlineAt = new Date(Date.now() + config.deadlines.group * 1000);
+    await deps.db
+      .insert(groups)
+      .values({ id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion, deadlineAt })
+      .onConflictDoUpdate({ target: groups.id, set: { endedAt: null, deadlineAt } });
+    const limits = {
+      maxAttempts: config.max_attempts,
+      trialSeconds: config.deadlines.trial,
+      groupSeconds: config.deadlines.group,
+      reportsStragglers: config.max_stale_stragglers !== null || config.max_concurrent_trials !== null,
+    };
+    if (kind === 'eval') return { ...limits, quorum: size, stragglers: 'wait' };
+    if (config.over_sampling > 0) return { ...limits, quorum: Math.min(size, config.group_size), stragglers: 'cancel' };
+    return { ...limits, quorum: Math.min(size, config.group_quorum ?? size), stragglers: config.stragglers };
+  };

@@ -3,13 +3,24 @@ import { and, count, eq } from 'drizzle-orm';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { groups, iterations, quarantinedTasks, runs } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
-import type { GroupPlan } from './group-plan.ts';
+import { planOf, type GroupPlan } from './group-plan.ts';
 import { readRun } from '../run/read-run.ts';
 import { requireOpenTake } from '../iteration/require-open-take.ts';
-import { batchTrials, groupTrials, isOffered, readCandidates, running, groupProgress, startedTrials, unfinished, usable, type Candidate, type GroupProgress } from './candidates.ts';
+import {
+  batchTrials,
+  groupTrials,
+  isOffered,
+  readCandidates,
+  running,
+  groupProgress,
+  startedTrials,
+  unfinished,
+  usable,
+  type Candidate,
+  type GroupProgress,
+} from './candidates.ts';
 import { readLineage } from '../iteration/lineage.ts';
 import { isLive, ofTake, type TakeKey } from '../iteration/takes.ts';
-import { planOf } from './plan-of.ts';
 import { refuseMostFailed } from './refuse-most-failed.ts';
 import { hasBatch, reopenUnfinished } from './reopen-unfinished.ts';
 import { startableGroups } from './startable-groups.ts';
@@ -22,7 +33,7 @@ export type Rollout = {
   /** The groups that should run now, whichever iteration began them. */
   open: string[];
   /** The progress of each group of `open`. */
-  standings?: GroupProgress[];
+  progress: GroupProgress[];
   /** The plans of the open groups; when the caller knows the others, only of those that began just now. */
   plans: GroupPlan[];
   /** The open groups that no later step can use. */
@@ -30,7 +41,7 @@ export type Rollout = {
   /** The groups that have ended except for their stragglers. */
   outlived: string[];
   /** The running trials that no step may use any more. They are to be cut. */
-  stale: { id: string; members: number[] }[];
+  stale: { id: string; trialIndexes: number[] }[];
   /** The number of trials that a batch may use now, and the number that it is made of. */
   eligible: number;
   wanted: number;
@@ -66,24 +77,43 @@ export const planGroups =
       const runningTrials = sum(candidates.map(unfinished));
       const live = sum(candidates.map((candidate) => usable(candidate) + running(candidate, config)));
       const stepsLeft = config.iterations - iteration;
-      const { max_concurrent_groups: maxConcurrent, max_concurrent_trials: places } = config;
+      const { max_concurrent_groups: maxConcurrent, max_concurrent_trials: slots } = config;
       const startsWith = startedTrials(config);
-      const more = isMade || input.isOver ? 0 : startableGroups({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, startedTrials: startsWith, runningTrials, maxConcurrentTrials: places });
+      const more =
+        isMade || input.isOver
+          ? 0
+          : startableGroups({
+              live,
+              runningGroups: open.length,
+              groupTrials: groupTrials(config),
+              batchTrials: wanted,
+              stepsLeft,
+              maxStaleness,
+              maxConcurrent,
+              startedTrials: startsWith,
+              runningTrials,
+              maxConcurrentTrials: slots,
+            });
       const started = await start(tx, config, input, more);
       // A step makes all samples older by one. What only this step can use is waited for, unless all stragglers or so many of them may be lost.
-      const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.trials.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
+      const isLast = (candidate: Candidate) =>
+        maxStaleness === 0 ||
+        candidate.trials.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
-      const idle = Math.max(0, (places ?? 0) - runningTrials - started.length * startsWith);
+      const idle = Math.max(0, (slots ?? 0) - runningTrials - started.length * startsWith);
       const lost = wouldCut(candidates, maxStaleness);
-      const losesTooMany = config.stragglers !== 'wait' && !input.isOver && lost > (config.max_stale_stragglers ?? Infinity) + idle;
+      const losesTooMany =
+        config.stragglers !== 'wait' && !input.isOver && lost > (config.max_stale_stragglers ?? Infinity) + idle;
       const mustWait = config.stragglers === 'wait' ? last.length > 0 : losesTooMany;
       const underWay = open.length + started.length;
       return {
         open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],
-        standings: [...open.map(groupProgress), ...started.map((group) => groupProgress({ group, trials: [] }))],
+        progress: [...open.map(groupProgress), ...started.map((group) => groupProgress({ group, trials: [] }))],
         plans: [...(input.known ? [] : open.map(({ group }) => group)), ...started].map(planOf),
         last,
-        outlived: candidates.filter((candidate) => candidate.group.endedAt !== null && running(candidate, config) > 0).map(({ group }) => group.id),
+        outlived: candidates
+          .filter((candidate) => candidate.group.endedAt !== null && running(candidate, config) > 0)
+          .map(({ group }) => group.id),
         stale: candidates.flatMap(tooOld),
         eligible,
         wanted,
@@ -97,7 +127,7 @@ const sum = (values: readonly number[]): number => values.reduce((total, value) 
 
 function tooOld({ group, trials }: Candidate): Rollout['stale'] {
   const stale = trials.filter(({ isRunning, isTooOld }) => isRunning && isTooOld).map(({ trialIndex }) => trialIndex);
-  return stale.length > 0 ? [{ id: group.id, members: stale }] : [];
+  return stale.length > 0 ? [{ id: group.id, trialIndexes: stale }] : [];
 }
 
 /** Returns the number of running trials that only the next step could use. */
@@ -107,7 +137,11 @@ const wouldCut = (candidates: Candidate[], limit: number): number =>
 /** Marks ended groups as stale of which no trial can be trained on any more, and returns the other candidates. */
 async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Candidate[]> {
   const isStale = (candidate: Candidate) =>
-    !candidate.isTaken && candidate.group.endedAt !== null && usable(candidate) === 0 && !candidate.trials.some(({ isRunning }) => isRunning) && candidate.trials.some(({ isTooOld }) => isTooOld);
+    !candidate.isTaken &&
+    candidate.group.endedAt !== null &&
+    usable(candidate) === 0 &&
+    !candidate.trials.some(({ isRunning }) => isRunning) &&
+    candidate.trials.some(({ isTooOld }) => isTooOld);
   const stale = candidates.filter(isStale);
   for (const { group } of stale) await tx.update(groups).set({ dropped: 'stale' }).where(eq(groups.id, group.id));
   return candidates.filter((candidate) => !isStale(candidate));
@@ -118,9 +152,18 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
   const tasks = await listTasks(config.tasks);
   const { runId, iteration, take, policyVersion } = input;
   const ofRun = and(eq(groups.runId, runId), eq(groups.kind, 'train'));
-  const [before] = await tx.select({ groups: count() }).from(groups).where(and(ofRun, isLive(groups)));
-  const [here] = await tx.select({ groups: count() }).from(groups).where(and(eq(groups.kind, 'train'), ofTake(groups, input)));
-  const quarantined = await tx.select({ task: quarantinedTasks.task }).from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId));
+  const [before] = await tx
+    .select({ groups: count() })
+    .from(groups)
+    .where(and(ofRun, isLive(groups)));
+  const [here] = await tx
+    .select({ groups: count() })
+    .from(groups)
+    .where(and(eq(groups.kind, 'train'), ofTake(groups, input)));
+  const quarantined = await tx
+    .select({ task: quarantinedTasks.task })
+    .from(quarantinedTasks)
+    .where(eq(quarantinedTasks.runId, runId));
   const out = new Set(quarantined.map((row) => row.task));
   const values = Array.from({ length: more }, (_, i) => {
     const position = (before?.groups ?? 0) + i;
@@ -129,7 +172,18 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
     const ordinal = (here?.groups ?? 0) + i;
     const agent = config.agents[position % config.agents.length] ?? '';
     const size = startedTrials(config);
-    return { id: `${runId}/${iteration}.${take}/${ordinal}`, runId, kind: 'train' as const, iteration, take, ordinal, task, agent, size, policyVersion };
+    return {
+      id: `${runId}/${iteration}.${take}/${ordinal}`,
+      runId,
+      kind: 'train' as const,
+      iteration,
+      take,
+      ordinal,
+      task,
+      agent,
+      size,
+      policyVersion,
+    };
   });
   return tx.insert(groups).values(values).returning();
 }

@@ -12,7 +12,13 @@ export async function refuseMostFailed(tx: Transaction, take: TakeKey, groupSize
   const ended = and(ofTake(groups, take), isNotNull(groups.endedAt), sinceResumed);
   const all = await readGroupTrials(tx, ended);
   const failed = all.filter(isFailure);
-  const [size] = await tx.select({ trials: sql<number>`coalesce(sum(${groups.size}), 0)::int`, cut: sql<number>`count(*) filter (where ${groups.dropped} is distinct from 'failed')::int` }).from(groups).where(ended);
+  const [size] = await tx
+    .select({
+      trials: sql<number>`coalesce(sum(${groups.size}), 0)::int`,
+      cut: sql<number>`count(*) filter (where ${groups.dropped} is distinct from 'failed')::int`,
+    })
+    .from(groups)
+    .where(ended);
   // A trial that no host opened has no row. A trial of a group that ended well without it may have none either.
   const unopened = size && size.cut === 0 ? size.trials - all.length : 0;
   const [bad, tried] = [failed.length + unopened, all.length + unopened];

@@ -10,7 +10,10 @@ type TrialResult = { outcome: Outcome | null; rewards: Record<string, number> | 
  * Returns the rewards that a trial is trained with; null when it is not trained on. Only the verifier's numbers count; a run can choose 0
  * for trials that were cut.
  */
-export function rewardsOf(trial: TrialResult, config: Pick<RunConfig, 'truncated' | 'agent_error'>): Record<string, number> | null {
+export function rewardsOf(
+  trial: TrialResult,
+  config: Pick<RunConfig, 'truncated' | 'agent_error'>,
+): Record<string, number> | null {
   if (trial.outcome === 'scored') return trial.rewards;
   if (trial.outcome !== 'truncated' && trial.outcome !== 'agent_error') return null;
   const treatment = config[trial.outcome];
@@ -19,7 +22,10 @@ export function rewardsOf(trial: TrialResult, config: Pick<RunConfig, 'truncated
 }
 
 /** Like `rewardsOf`, with the part of each turn. */
-export function trialRewardsOf(trial: TrialResult & { turnRewards: Record<string, number[]> | null }, config: Pick<RunConfig, 'truncated' | 'agent_error'>): TrialRewards | null {
+export function trialRewardsOf(
+  trial: TrialResult & { turnRewards: Record<string, number[]> | null },
+  config: Pick<RunConfig, 'truncated' | 'agent_error'>,
+): TrialRewards | null {
   const rewards = rewardsOf(trial, config);
   return rewards && { rewards, turnRewards: rewards === trial.rewards ? (trial.turnRewards ?? {}) : {} };
 }

@@ -1,6 +1,6 @@
 /**
  * Returns the number of groups that may start (invariant 10). It counts trials: a trial that still runs after its group was taken keeps
- * its place, and a trial that came to nothing frees it. No more start than the run will train on.
+ * its slot, and a trial that came to nothing frees it. No more start than the run will train on.
  */
 export function startableGroups(input: {
   /** The trials that run or may still be trained on. */
@@ -18,8 +18,19 @@ export function startableGroups(input: {
   runningTrials: number;
   maxConcurrentTrials: number | null;
 }): number {
-  const { live, runningGroups, groupTrials, batchTrials, stepsLeft, maxStaleness, maxConcurrent, startedTrials, runningTrials, maxConcurrentTrials } = input;
+  const {
+    live,
+    runningGroups,
+    groupTrials,
+    batchTrials,
+    stepsLeft,
+    maxStaleness,
+    maxConcurrent,
+    startedTrials,
+    runningTrials,
+    maxConcurrentTrials,
+  } = input;
   const allowed = Math.min(maxStaleness + 1, stepsLeft) * batchTrials - live;
-  const places = Math.ceil(((maxConcurrentTrials ?? Infinity) - runningTrials) / startedTrials);
-  return Math.max(0, Math.min((maxConcurrent ?? Infinity) - runningGroups, places, Math.floor(allowed / groupTrials)));
+  const slots = Math.ceil(((maxConcurrentTrials ?? Infinity) - runningTrials) / startedTrials);
+  return Math.max(0, Math.min((maxConcurrent ?? Infinity) - runningGroups, slots, Math.floor(allowed / groupTrials)));
 }

@@ -10,30 +10,52 @@ import { resolvePaths } from './resolve-paths.ts';
 import { runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
 
 /** The settings that never change: they define the run, or make the trials of one group alike. */
-const FIXED = ['model', 'tasks', 'agents', 'network', 'engines', 'head_dtype', 'seed', 'sampling', 'constrained_decoding', 'chat_template_kwargs', 'budgets', 'max_prompt_length', 'max_response_length'];
+const FIXED = [
+  'model',
+  'tasks',
+  'agents',
+  'network',
+  'engines',
+  'head_dtype',
+  'seed',
+  'sampling',
+  'constrained_decoding',
+  'chat_template_kwargs',
+  'budgets',
+  'max_prompt_length',
+  'max_response_length',
+];
 
 /** Changes settings of a run and returns all of them. With one invalid value nothing changes, and the failure (`bad_input`) names it. */
-export const configureRun = (deps: Deps) => (input: { runId: string; changes: Record<string, unknown> }): Promise<RunConfig> =>
-  nonRetryable(() =>
-    deps.db.transaction(async (tx) => {
-      const { runId, changes } = input;
-      refuse(runId, changes);
-      const [run] = await tx.select({ config: runs.config }).from(runs).where(eq(runs.id, runId)).for('update');
-      if (!run) throw new TrialgateError('not_found', `there is no run ${runId}`);
-      const config = resolvePaths(parseRunConfig(mergeSettings(runConfig.parse(run.config), changes), 'the change'));
-      if ('evaluation' in changes) await checkRun(config);
-      await tx.update(runs).set({ config }).where(eq(runs.id, runId));
-      return config;
-    }),
-  );
+export const configureRun =
+  (deps: Deps) =>
+  (input: { runId: string; changes: Record<string, unknown> }): Promise<RunConfig> =>
+    nonRetryable(() =>
+      deps.db.transaction(async (tx) => {
+        const { runId, changes } = input;
+        refuse(runId, changes);
+        const [run] = await tx.select({ config: runs.config }).from(runs).where(eq(runs.id, runId)).for('update');
+        if (!run) throw new TrialgateError('not_found', `there is no run ${runId}`);
+        const config = resolvePaths(parseRunConfig(mergeSettings(runConfig.parse(run.config), changes), 'the change'));
+        if ('evaluation' in changes) await checkRun(config);
+        await tx.update(runs).set({ config }).where(eq(runs.id, runId));
+        return config;
+      }),
+    );
 
 /** Refuses changes of the wrong form and of fixed settings. Temporal's CLI can send anything. */
 function refuse(runId: string, changes: unknown): void {
   if (changes === null || typeof changes !== 'object' || Array.isArray(changes) || Object.keys(changes).length === 0) {
-    throw new TrialgateError('bad_input', `expected settings such as {"optim": {"lr": 1e-5}}, found ${JSON.stringify(changes)}`);
+    throw new TrialgateError(
+      'bad_input',
+      `expected settings such as {"optim": {"lr": 1e-5}}, found ${JSON.stringify(changes)}`,
+    );
   }
   const fixed = FIXED.filter((key) => key in changes);
   if (fixed.length === 0) return;
   const names = fixed.map((key) => `\`${key}\``).join(', ');
-  throw new TrialgateError('bad_input', `${names} cannot change while a run is under way: fork it instead (trialgate fork ${runId}@VERSION)`);
+  throw new TrialgateError(
+    'bad_input',
+    `${names} cannot change while a run is under way: fork it instead (trialgate fork ${runId}@VERSION)`,
+  );
 }

@@ -21,22 +21,34 @@ beforeAll(async () => {
 });
 afterAll(() => rm(home, { recursive: true }));
 
-test('a fork begins from its parent version’s weights and optimiser state and records where it comes from', async () => {
+test('a fork begins from its parent version’s weights and optimizer state, and the store records which version that is', async () => {
   await forkBase(db, { runId: 'second', config, from: { runId: 'first', version: 2 } });
   const [run] = await db.select().from(runs).where(eq(runs.id, 'second'));
   expect(run).toMatchObject({ forkedFrom: 'first@2', rescores: null, status: 'running' });
   const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'second'));
-  expect(base).toMatchObject({ version: 0, parentVersion: null, checkpointSha256: 'sha of first@2', canary: { token_ids: [1, 2] } });
+  expect(base).toMatchObject({
+    version: 0,
+    parentVersion: null,
+    checkpointSha256: 'sha of first@2',
+    canary: { token_ids: [1, 2] },
+  });
   expect(await readFile(join(base?.checkpoint ?? '', 'trainer/exp_avg.safetensors'), 'utf8')).toBe('moments');
 });
 
-test('a refused fork creates no run and says which versions can be forked', async () => {
+test('a fork that is refused creates no run, and the error says which versions can be forked', async () => {
   const from = (version: number, runId = 'third') => forkBase(db, { runId, config, from: { runId: 'first', version } });
   await expect(from(7)).rejects.toThrow('run first has no policy version 7; there are 1, 2');
   await rm(join(home, 'checkpoints/first-1'), { recursive: true });
-  await expect(from(1)).rejects.toThrow('the checkpoint of policy version 1 of run first was removed (`keep_checkpoints`); there are 2');
+  await expect(from(1)).rejects.toThrow(
+    'the checkpoint of policy version 1 of run first was removed (`keep_checkpoints`); there are 2',
+  );
   await expect(from(2, 'second')).rejects.toThrow('run second exists: choose another --run');
-  const failing = forkBase(db, { runId: 'third', config, from: { runId: 'first', version: 2 }, also: () => Promise.reject(new Error('cut')) });
+  const failing = forkBase(db, {
+    runId: 'third',
+    config,
+    from: { runId: 'first', version: 2 },
+    also: () => Promise.reject(new Error('cut')),
+  });
   await expect(failing).rejects.toThrow('cut');
   expect((await db.select({ id: runs.id }).from(runs)).map(({ id }) => id).toSorted()).toEqual(['first', 'second']);
 });

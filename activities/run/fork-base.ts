@@ -3,7 +3,7 @@ import type { Database } from '../../store/database.ts';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { policyVersions, runs } from '../../store/schema.ts';
-import { versionLabel } from '../../core/policy-label.ts';
+import { weightVersionOf } from '../../core/weight-version.ts';
 import { hasCheckpoint, linkCheckpoint } from './link-checkpoint.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
@@ -18,11 +18,15 @@ export type Fork = {
 };
 
 /**
- * Opens a run whose version 0 is a policy version of another run, with its optimiser's state.
+ * Opens a run whose version 0 is a policy version of another run, with its optimizer's state.
  * @throws TrialgateError `bad_input` when the run exists, or when there is no such version or checkpoint; then nothing is written
  */
 export async function forkBase(db: Database, { runId, config, from, rescores, also }: Fork): Promise<void> {
-  const versions = await db.select().from(policyVersions).where(eq(policyVersions.runId, from.runId)).orderBy(asc(policyVersions.version));
+  const versions = await db
+    .select()
+    .from(policyVersions)
+    .where(eq(policyVersions.runId, from.runId))
+    .orderBy(asc(policyVersions.version));
   const parent = versions.find(({ version }) => version === from.version);
   if (!parent || !(await hasCheckpoint(parent.checkpoint))) throw await refusal(from, versions);
   const exists = new TrialgateError('bad_input', `run ${runId} exists: choose another --run`);
@@ -30,19 +34,22 @@ export async function forkBase(db: Database, { runId, config, from, rescores, al
   const checkpoint = await linkCheckpoint(parent.checkpoint, runId);
   const { checkpointSha256, canary } = parent;
   await db.transaction(async (tx) => {
-    const row = { id: runId, config, forkedFrom: versionLabel(from.runId, from.version), rescores };
+    const row = { id: runId, config, forkedFrom: weightVersionOf(from.runId, from.version), rescores };
     if ((await tx.insert(runs).values(row).onConflictDoNothing().returning()).length === 0) throw exists;
-    await tx.insert(policyVersions).values({ runId, version: 0, stepKey: 'base', checkpoint, checkpointSha256, canary });
+    await tx
+      .insert(policyVersions)
+      .values({ runId, version: 0, stepKey: 'base', checkpoint, checkpointSha256, canary });
     await also?.(tx);
   });
 }
 
 async function refusal(from: Fork['from'], versions: (typeof policyVersions.$inferSelect)[]): Promise<TrialgateError> {
-  const there = await Promise.all(versions.map(async ({ version, checkpoint }) => ((await hasCheckpoint(checkpoint)) ? [version] : [])));
+  const there = await Promise.all(
+    versions.map(async ({ version, checkpoint }) => ((await hasCheckpoint(checkpoint)) ? [version] : [])),
+  );
   const known = versions.some(({ version }) => version === from.version);
   const what = known
     ? `the checkpoint of policy version ${from.version} of run ${from.runId} was removed (\`keep_checkpoints\`)`
     : `run ${from.runId} has no policy version ${from.version}`;
   return new TrialgateError('bad_input', `${what}; there are ${there.flat().join(', ') || 'none'}`);
 }
-

@@ -1,5 +1,18 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { copyFile, link, lstat, mkdir, open, readdir, readFile, readlink, rename, rm, stat, symlink } from 'node:fs/promises';
+import {
+  copyFile,
+  link,
+  lstat,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  readlink,
+  rename,
+  rm,
+  stat,
+  symlink,
+} from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
@@ -25,11 +38,15 @@ export async function linkCheckpoint(source: string, runId: string): Promise<str
   const key = createHash('sha256').update(`fork\n${runId}\n${manifest.checkpoint_sha256}`).digest('hex').slice(0, 32);
   const target = join(dirname(source), key);
   if (await hasCheckpoint(target)) return target;
-  // The name has the form of the trainer's drafts, because the trainer removes drafts whose process is gone.
+  // The name has the form that `draft_folder` in `gpu-workers/trialgate_gpu/checkpoint.py` gives and `remove_leftovers` there reads: it
+  // removes drafts of this host whose process is gone, these too.
   const draft = join(dirname(source), `.tmp-${key}-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`);
   try {
     await linkTree(source, draft);
-    await writeSynced(join(draft, MANIFEST), `${JSON.stringify({ ...manifest, run_id: runId, version: 0 }, null, 1)}\n`);
+    await writeSynced(
+      join(draft, MANIFEST),
+      `${JSON.stringify({ ...manifest, run_id: runId, version: 0 }, null, 1)}\n`,
+    );
     // Pruning removes the manifest first: when it still exists, every file existed when it was linked.
     await readManifest(source);
     await rename(draft, target).catch(async (error: unknown) => {
@@ -51,7 +68,8 @@ async function readManifest(folder: string): Promise<z.output<typeof manifestFil
   return manifestFile.parse(JSON.parse(text));
 }
 
-const gone = (folder: string, cause: unknown) => new TrialgateError('bad_input', `checkpoint ${folder} is no longer there`, { cause });
+const gone = (folder: string, cause: unknown) =>
+  new TrialgateError('bad_input', `checkpoint ${folder} is no longer there`, { cause });
 
 /** Links every file except the manifest. A base model's files are links already, to files that nobody prunes. */
 async function linkTree(source: string, target: string): Promise<void> {
@@ -61,7 +79,8 @@ async function linkTree(source: string, target: string): Promise<void> {
     const kind = await lstat(from);
     if (kind.isDirectory()) await linkTree(from, to);
     else if (kind.isSymbolicLink()) await symlink(resolve(source, await readlink(from)), to);
-    else if (basename(from) !== MANIFEST) await link(from, to).catch((error: NodeJS.ErrnoException) => copyWhereNoLinks(error, from, to));
+    else if (basename(from) !== MANIFEST)
+      await link(from, to).catch((error: NodeJS.ErrnoException) => copyWhereNoLinks(error, from, to));
   }
 }
 

@@ -1,5 +1,6 @@
 import { desc, eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
+import { RUN_ID } from '../../core/ids.ts';
 import { iterations, runs } from '../../store/schema.ts';
 import { checkRun } from './check-run.ts';
 import type { Deps } from '../deps.ts';
@@ -16,29 +17,35 @@ export type RunPosition = {
 };
 
 /** Validates the run file, checks what it names, and opens the run or finds it. Returns where the run goes on. */
-export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile: unknown }): Promise<RunPosition> => {
-  const [known] = await deps.db.select({ config: runs.config }).from(runs).where(eq(runs.id, input.runId));
-  // The stored settings have the changes that a person made since the run began.
-  const config = await checked({ runId: input.runId, runFile: known?.config ?? input.runFile });
-  await deps.db.insert(runs).values({ id: input.runId, config }).onConflictDoNothing();
-  await deps.db.update(runs).set({ status: 'running', reason: null, endedAt: null }).where(eq(runs.id, input.runId));
-  const [last] = await deps.db
-    .select()
-    .from(iterations)
-    .where(eq(iterations.runId, input.runId))
-    .orderBy(desc(iterations.iteration), desc(iterations.take))
-    .limit(1);
-  if (!last) return { config, iteration: 0, policyVersion: 0 };
-  const { iteration, policyVersion, trainedVersion } = last;
-  if (last.status === 'done' && trainedVersion !== null) return { config, iteration: iteration + 1, policyVersion: trainedVersion };
-  return { config, iteration, policyVersion };
-};
+export const prepareRun =
+  (deps: Deps) =>
+  async (input: { runId: string; runFile: unknown }): Promise<RunPosition> => {
+    const [known] = await deps.db.select({ config: runs.config }).from(runs).where(eq(runs.id, input.runId));
+    // The stored settings have the changes that a person made since the run began.
+    const config = await checked({ runId: input.runId, runFile: known?.config ?? input.runFile });
+    await deps.db.insert(runs).values({ id: input.runId, config }).onConflictDoNothing();
+    await deps.db.update(runs).set({ status: 'running', reason: null, endedAt: null }).where(eq(runs.id, input.runId));
+    const [last] = await deps.db
+      .select()
+      .from(iterations)
+      .where(eq(iterations.runId, input.runId))
+      .orderBy(desc(iterations.iteration), desc(iterations.take))
+      .limit(1);
+    if (!last) return { config, iteration: 0, policyVersion: 0 };
+    const { iteration, policyVersion, trainedVersion } = last;
+    if (last.status === 'done' && trainedVersion !== null)
+      return { config, iteration: iteration + 1, policyVersion: trainedVersion };
+    return { config, iteration, policyVersion };
+  };
 
 /** Checks a run file. Only a person can repair it, so the workflow fails at once with the reason. */
 const checked = ({ runId, runFile }: { runId: string; runFile: unknown }): Promise<RunConfig> =>
   nonRetryable(async () => {
-    if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(runId)) {
-      throw new TrialgateError('bad_input', `run id ${JSON.stringify(runId)}: use letters, digits, '.', '_' and '-', at most 64`);
+    if (!RUN_ID.test(runId)) {
+      throw new TrialgateError(
+        'bad_input',
+        `run id ${JSON.stringify(runId)}: use letters, digits, '.', '_' and '-', at most 64`,
+      );
     }
     const config = resolvePaths(parseRunConfig(runFile));
     await checkRun(config);

@@ -1,9 +1,12 @@
 import { z } from 'zod';
 import { NETWORKS } from '../../core/networks.ts';
 
+/** The form of an agent's name, which is also its file's. */
+export const AGENT_NAME = /^[a-z0-9][a-z0-9-]*$/;
+
 /** An agent as data. `command` and `env` may contain {python} {agents} {work} {model} {base_url} {api_key}. */
 export const agentFile = z.strictObject({
-  name: z.string().regex(/^[a-z0-9][a-z0-9-]*$/, 'lower-case letters, digits and dashes'),
+  name: z.string().regex(AGENT_NAME, 'lower-case letters, digits and dashes'),
   description: z.string().min(1),
   command: z.array(z.string().min(1)).min(1),
   /** The agent gets these besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY. */

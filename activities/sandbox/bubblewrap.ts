@@ -1,6 +1,7 @@
-import { existsSync, lstatSync, readlinkSync } from 'node:fs';
-import { dirname } from 'node:path';
-import type { Python } from './find-python.ts';
+import { existsSync, lstatSync, readlinkSync, statSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import { REPOSITORY } from '../../core/repository.ts';
+import type { Python } from './sandbox-python.ts';
 
 /** A mount: the process sees the host's path `host` at `inside`; without bubblewrap it sees it under its own name. */
 export type Mount = { host: string; inside: string; writable: boolean };
@@ -33,8 +34,30 @@ const ETC = [
   'ssl/openssl.cnf',
 ].map((name) => `/etc/${name}`);
 
+/** The program that `npx trialgate install` downloads where the PATH has none. */
+export const OWN_BUBBLEWRAP = join(REPOSITORY, '.trialgate/tools/bwrap');
+
+/** Returns the path of bubblewrap's program: the one on the PATH, else the downloaded one, else null. */
+export function findBubblewrap(): string | null {
+  const folders = (process.env.PATH ?? '').split(delimiter).filter(Boolean);
+  return (
+    [...folders.map((folder) => join(folder, 'bwrap')), OWN_BUBBLEWRAP].find(
+      (file) => existsSync(file) && statSync(file).isFile(),
+    ) ?? null
+  );
+}
+
 /** Returns the command line that comes before the process's own. */
-export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, hostNetwork, statusFd, seccompFd }: BubblewrapOptions): string[] {
+export function bubblewrapArgv({
+  bwrap,
+  uid,
+  python,
+  mounts,
+  cwd,
+  hostNetwork,
+  statusFd,
+  seccompFd,
+}: BubblewrapOptions): string[] {
   const user =
     uid === null
       ? ['--unshare-user', '--uid', '65534', '--gid', '65534', '--cap-drop', 'ALL']

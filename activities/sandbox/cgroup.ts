@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, readdirSync, rmdirSync, statSync, 
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { isRunning, startOf } from './process-start.ts';
+import { isRunning, startOf } from './process-table.ts';
 
 const run = promisify(execFile);
 
@@ -111,7 +111,8 @@ function killsOfVersion1(folder: string): MemoryKills {
   return { oomKills, hitMemoryLimit: refusals.some((count) => count > 0) };
 }
 
-const counter = (text: string, name: string): number => Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(text)?.[1] ?? 0);
+const counter = (text: string, name: string): number =>
+  Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(text)?.[1] ?? 0);
 
 function read(file: string): string {
   try {
@@ -172,8 +173,11 @@ function isLeft(parent: string, name: string): boolean {
  */
 function candidates(): CgroupParents[] {
   const mounts = read('/proc/self/mountinfo').split('\n').flatMap(parseMount);
-  const own = read('/proc/self/cgroup').split('\n').map((line) => line.split(':'));
-  const ownPath = (controller: string): string => own.find(([, names = '']) => names.split(',').includes(controller))?.[2] ?? '/';
+  const own = read('/proc/self/cgroup')
+    .split('\n')
+    .map((line) => line.split(':'));
+  const ownPath = (controller: string): string =>
+    own.find(([, names = '']) => names.split(',').includes(controller))?.[2] ?? '/';
   const unified = mounts.find(({ type }) => type === 'cgroup2');
   const found: CgroupParents[] = [];
   if (unified) {

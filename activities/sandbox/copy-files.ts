@@ -17,7 +17,12 @@ const MAX_PATH_BYTES = 4095;
  * and skips entries that lie too deep.
  * @throws RangeError when the limits are passed
  */
-export async function copyFiles(from: string, to: string, limits: CopyLimits, { ignore = [], signal }: Options = {}): Promise<CopyResult> {
+export async function copyFiles(
+  from: string,
+  to: string,
+  limits: CopyLimits,
+  { ignore = [], signal }: Options = {},
+): Promise<CopyResult> {
   const copied: CopyResult = { bytes: 0, entries: 0, skipped: [] };
   const start = Buffer.byteLength(from) + 1;
   const targetOf = (path: Buffer): Buffer => joinBytes(to, path.subarray(start));

@@ -15,7 +15,7 @@ import { sandboxWith, shell, taskWith, temporaryHome } from '../../tests/support
 
 const id = { trialId: 't', attempt: 1 };
 
-test('a sandbox has the task’s files without its tests, its Dockerfile and links', async () => {
+test('a sandbox has its task’s files, but not the task’s tests, Dockerfile and links', async () => {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true', {
     'environment/app/data.txt': 'x',
@@ -28,7 +28,7 @@ test('a sandbox has the task’s files without its tests, its Dockerfile and lin
   expect(await readFile(join(work, 'app/data.txt'), 'utf8')).toBe('x');
 });
 
-test('a retried activity gets a fresh sandbox', async () => {
+test('when the activity that makes a sandbox is retried, the sandbox is made anew without files of the first try', async () => {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true');
   const first = await sandboxWith(folder.home, { 'left-over.txt': '' }, task);
@@ -49,7 +49,7 @@ test('removing a sandbox once or twice leaves no file of it', async () => {
     expect(readdirSync(join(folder.home, 'sandboxes', kept))).toEqual([]);
 });
 
-test('a sweep moves a dead worker’s sandboxes to the trash, removes them in the background, and leaves those of living workers', async () => {
+test('a sweep moves the sandboxes of dead workers to the trash, removes them in the background, and keeps those of living workers', async () => {
   await using folder = await temporaryHome();
   const [dead, living] = [
     await sandboxWith(folder.home, {}, undefined, 'dead'),
@@ -66,7 +66,7 @@ test('a sweep moves a dead worker’s sandboxes to the trash, removes them in th
   await until(async () => (await listTrash(folder.home)).length === 0);
 });
 
-test('20 sandboxes that are made at the same time have 20 different users', async () => {
+test('20 sandboxes that are made at the same time get 20 different users', async () => {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true');
   const names = Array.from({ length: 20 }, (_, index) => `t${index}`);
@@ -76,13 +76,13 @@ test('20 sandboxes that are made at the same time have 20 different users', asyn
   expect(new Set(made.map(({ uid, name }) => uid ?? name)).size).toBe(20);
 });
 
-test('a trial id that leads out of the folder is refused', async () => {
+test('a sandbox whose trial id would lead out of the sandboxes’ folder is refused', async () => {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true');
   await expect(createSandbox({ home: folder.home, trialId: '../x', attempt: 1, task })).rejects.toThrow(/not valid/);
 });
 
-test('a full disk is reported as a fault of the host', async () => {
+test('a sandbox that cannot be made because the disk is full fails with a SandboxError, which blames the host', async () => {
   const full = Object.assign(new Error('no space'), { code: 'ENOSPC' });
   await expect(hostWork('sandbox t.1', () => Promise.reject(full))).rejects.toMatchObject({
     name: 'SandboxError',
@@ -90,7 +90,7 @@ test('a full disk is reported as a fault of the host', async () => {
   });
 });
 
-test('an environment larger than its storage is refused', async () => {
+test('a task whose environment is larger than its `storage_mb` is refused', async () => {
   await using folder = await temporaryHome();
   const toml = '[environment]\nstorage_mb = 0.001';
   const task = await taskWith(folder.home, 'true', { 'environment/big': 'x'.repeat(5000), 'task.toml': toml });

@@ -20,7 +20,8 @@ export function deletedFiles(pids: readonly number[]): DeletedFiles | null {
       if (!files.has(key)) files.set(key, { bytes: found.blocks * 512, isMemory: isMemfd(descriptor) });
     }
   }
-  const sum = (isMemory: boolean): number => [...files.values()].filter((file) => file.isMemory === isMemory).reduce((total, { bytes }) => total + bytes, 0);
+  const sum = (isMemory: boolean): number =>
+    [...files.values()].filter((file) => file.isMemory === isMemory).reduce((total, { bytes }) => total + bytes, 0);
   return { diskBytes: sum(false), memoryBytes: sum(true) };
 }
 

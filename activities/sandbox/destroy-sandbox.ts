@@ -26,7 +26,11 @@ export async function destroySandbox({
  * leave files that cannot be removed, and that must not lose a verdict or stop a worker's start. `keepInTrash` moves the folder to the
  * trash and does not remove it.
  */
-export async function removeNamed(home: string, name: string, { keepInTrash = false, isolation: given }: { keepInTrash?: boolean; isolation?: Isolation } = {}): Promise<void> {
+export async function removeNamed(
+  home: string,
+  name: string,
+  { keepInTrash = false, isolation: given }: { keepInTrash?: boolean; isolation?: Isolation } = {},
+): Promise<void> {
   try {
     const owner = await readOwner(home, name);
     if (!owner) return;

@@ -11,7 +11,13 @@ import { until } from '../../tests/support/harness/until.ts';
 import { openForwarder } from './forwarder.ts';
 import { isolation } from './isolation.ts';
 
-const NAMED = { host: 'gateway.example', port: 9, insidePort: 8700, insideUrl: 'http://gateway.example:8700', name: 'gateway.example' };
+const NAMED = {
+  host: 'gateway.example',
+  port: 9,
+  insidePort: 8700,
+  insideUrl: 'http://gateway.example:8700',
+  name: 'gateway.example',
+};
 
 function freshFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'trialgate-forwarder-'));
@@ -36,7 +42,7 @@ test('a forwarder that cannot be opened leaves no socket and no open descriptor'
   expect(readdirSync('/proc/self/fd').map((number) => linkOf(`/proc/self/fd/${number}`))).not.toContain(folder);
 });
 
-test('the sandbox’s own user can read its /etc/hosts, whatever the worker’s umask', async () => {
+test('a sandbox’s own user can read the sandbox’s `/etc/hosts`, whatever the worker’s umask is', async () => {
   const umask = process.umask(0o077);
   try {
     const forwarder = await openForwarder(NAMED, freshFolder());
@@ -62,32 +68,41 @@ function readIfThere(path: string): string {
 }
 
 /** A relay accepts a connection, opens another, and may run out of descriptors before either. */
-test.each([64, 65])('with %i descriptors a relay serves 100 connections, as many at once as it can', async (descriptors) => {
-  const folder = freshFolder();
-  const socket = join(folder, 'gateway.sock');
-  const waiting: Socket[] = [];
-  let isOpen = false;
-  const gateway = createServer((inside) => void inside.once('data', () => (isOpen ? inside.end('answer') : waiting.push(inside)))).listen(socket);
-  await once(gateway, 'listening');
-  const port = await freePort('127.0.0.1');
-  const relay = join(dirname(import.meta.filename), 'relay.py');
-  const script = `ulimit -n ${descriptors}; exec "$0" "$@"`;
-  const { python } = await isolation();
-  const command = spawn('sh', ['-c', script, python.executable, relay, socket, String(port), '/bin/sh', '-c', 'echo ready; exec cat'], { stdio: ['pipe', 'pipe', 'inherit'] });
-  onTestFinished(() => {
-    gateway.close();
-    command.kill();
-    // The relay is not the command's child.
-    for (const pid of pidsOf(socket)) process.kill(pid, 'SIGKILL');
-  });
-  await once(command.stdout, 'data');
-  const answers = Array.from({ length: 100 }, () => {
-    const agent = connect(port, '127.0.0.1');
-    agent.write('question');
-    return text(agent);
-  });
-  await until(() => waiting.length >= 16);
-  isOpen = true;
-  for (const inside of waiting) inside.end('answer');
-  expect(new Set(await Promise.all(answers))).toEqual(new Set(['answer']));
-});
+test.each([64, 65])(
+  'a relay that may have %i descriptors serves 100 connections of an agent, as many at once as it can',
+  async (descriptors) => {
+    const folder = freshFolder();
+    const socket = join(folder, 'gateway.sock');
+    const waiting: Socket[] = [];
+    let isOpen = false;
+    const gateway = createServer(
+      (inside) => void inside.once('data', () => (isOpen ? inside.end('answer') : waiting.push(inside))),
+    ).listen(socket);
+    await once(gateway, 'listening');
+    const port = await freePort('127.0.0.1');
+    const relay = join(dirname(import.meta.filename), 'relay.py');
+    const script = `ulimit -n ${descriptors}; exec "$0" "$@"`;
+    const { python } = await isolation();
+    const command = spawn(
+      'sh',
+      ['-c', script, python.executable, relay, socket, String(port), '/bin/sh', '-c', 'echo ready; exec cat'],
+      { stdio: ['pipe', 'pipe', 'inherit'] },
+    );
+    onTestFinished(() => {
+      gateway.close();
+      command.kill();
+      // The relay is not the command's child.
+      for (const pid of pidsOf(socket)) process.kill(pid, 'SIGKILL');
+    });
+    await once(command.stdout, 'data');
+    const answers = Array.from({ length: 100 }, () => {
+      const agent = connect(port, '127.0.0.1');
+      agent.write('question');
+      return text(agent);
+    });
+    await until(() => waiting.length >= 16);
+    isOpen = true;
+    for (const inside of waiting) inside.end('answer');
+    expect(new Set(await Promise.all(answers))).toEqual(new Set(['answer']));
+  },
+);

@@ -15,7 +15,7 @@ async function listening() {
 /** Stops this whole process, as a host without processor time or memory does. */
 const stopFor = (ms: number): void => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 
-test('a probe that is late because this process was stopped is no failure of the gateway', async () => {
+test('a worker’s probe of the gateway that is late because the worker itself was stopped counts as no gateway failure', async () => {
   const { port } = await listening();
   const watch = new GatewayWatch('127.0.0.1', port, 50);
   watch.ended();
@@ -25,7 +25,7 @@ test('a probe that is late because this process was stopped is no failure of the
   expect(await watch.failures()).toMatchObject({ gatewayFailures: 0 });
 });
 
-test('a gateway that has gone is a failure', async () => {
+test('a gateway that has ended counts as a gateway failure', async () => {
   const { server, port } = await listening();
   server.close();
   await once(server, 'close');
@@ -34,9 +34,10 @@ test('a gateway that has gone is a failure', async () => {
   expect(await watch.failures()).toMatchObject({ gatewayFailures: 1 });
 });
 
-test('a gateway whose connections stay unanswered is a failure', async () => {
+test('a gateway that leaves the worker’s connection unanswered counts as a gateway failure', async () => {
   // Its queue is full after two connections, and the kernel ignores further ones.
-  const code = 'import socket, time; s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(0); print(s.getsockname()[1], flush=True); time.sleep(600)';
+  const code =
+    'import socket, time; s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(0); print(s.getsockname()[1], flush=True); time.sleep(600)';
   const child = spawn('python3', ['-c', code], { stdio: ['ignore', 'pipe', 'inherit'] });
   onTestFinished(() => void child.kill('SIGKILL'));
   const [printed]: Buffer[] = await once(child.stdout, 'data');

@@ -68,7 +68,8 @@ async function refusal(host: string, port: number, ms: number): Promise<Error | 
   return first === 'timed_out' ? asError(await probe(host, port, ms)) : first;
 }
 
-const asError = (result: ProbeResult): Error | null => (result === 'timed_out' ? new Error('the gateway took no connection in time') : result);
+const asError = (result: ProbeResult): Error | null =>
+  result === 'timed_out' ? new Error('the gateway took no connection in time') : result;
 
 type ProbeResult = Error | 'timed_out' | null;
 
@@ -77,7 +78,10 @@ async function probe(host: string, port: number, ms: number): Promise<ProbeResul
   let failure: Error | null = null;
   const over = Promise.withResolvers<void>();
   const timer = setTimeout(over.resolve, ms);
-  socket.once('error', (error) => (failure = error)).once('connect', over.resolve).once('close', over.resolve);
+  socket
+    .once('error', (error) => (failure = error))
+    .once('connect', over.resolve)
+    .once('close', over.resolve);
   try {
     await over.promise;
     // If this process was stopped for a while, its timers run before it sees what happened to its sockets.

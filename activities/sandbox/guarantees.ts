@@ -21,7 +21,8 @@ type Home = { isClosed: boolean };
  */
 export const GUARANTEES = {
   hostFiles: {
-    holds: "A sandbox sees no file of this machine but the system's programs and libraries, a few files of /etc, Python's folder and the folder of the agents.",
+    holds:
+      "A sandbox sees no file of this machine but the system's programs and libraries, a few files of /etc, Python's folder and the folder of the agents.",
     fails: 'A sandbox reads every file of this machine that its user may read, the hidden tests of tasks among them.',
     heldBy: ['bubblewrap'],
   },
@@ -52,12 +53,14 @@ export const GUARANTEES = {
     heldBy: ['bubblewrap', 'user'],
   },
   rights: {
-    holds: 'A sandbox has no capability on this machine and gets none: setuid programs give it no rights, and it mounts nothing that others see.',
+    holds:
+      'A sandbox has no capability on this machine and gets none: setuid programs give it no rights, and it mounts nothing that others see.',
     fails: 'A sandbox may get more rights by a setuid program of this machine.',
     heldBy: ['bubblewrap', 'user'],
   },
   systemCalls: {
-    holds: "A sandbox makes only the system calls of podman's default profile, and none that mounts or makes a namespace.",
+    holds:
+      "A sandbox makes only the system calls of podman's default profile, and none that mounts or makes a namespace.",
     fails: 'A sandbox makes every system call that its user may make.',
     heldBy: ['bubblewrap'],
     needs: 'seccomp',
@@ -73,7 +76,8 @@ export const GUARANTEES = {
     heldBy: ['bubblewrap'],
   },
   filesLeft: {
-    holds: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm, or to world-writable folders directly in them, is gone when its process has ended or the sandbox is removed.',
+    holds:
+      'What a sandbox writes to /tmp, /var/tmp and /dev/shm, or to world-writable folders directly in them, is gone when its process has ended or the sandbox is removed.',
     fails: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm stays there.',
     heldBy: ['bubblewrap', 'user'],
   },
@@ -87,7 +91,8 @@ export const GUARANTEES = {
   },
   processorTime: {
     holds: "A sandbox gets no more processor time than its task's `cpus`.",
-    fails: "A sandbox runs on as many cores as its task's `cpus` says, in whole cores, unless it asks the kernel for others.",
+    fails:
+      "A sandbox runs on as many cores as its task's `cpus` says, in whole cores, unless it asks the kernel for others.",
     heldBy: ['bubblewrap', 'user'],
     needs: 'cgroup',
   },
@@ -100,8 +105,10 @@ export const GUARANTEES = {
     heldBy: [],
   },
   agentNetwork: {
-    holds: 'An agent reaches the gateway and nothing else: no other port of this machine, no other sandbox, no other host. A run or agent file with `network: host` opens that.',
-    fails: 'An agent reaches all that this machine reaches: other sandboxes, and what listens on loopback without a password, such as Temporal.',
+    holds:
+      'An agent reaches the gateway and nothing else: no other port of this machine, no other sandbox, no other host. A run or agent file with `network: host` opens that.',
+    fails:
+      'An agent reaches all that this machine reaches: other sandboxes, and what listens on loopback without a password, such as Temporal.',
     heldBy: ['bubblewrap'],
   },
   verifierNetwork: {
@@ -110,12 +117,13 @@ export const GUARANTEES = {
     heldBy: ['bubblewrap'],
   },
   postgres: {
-    holds: "No sandbox reaches PostgreSQL, unless a run or agent file says `network: host`: then PostgreSQL's password alone protects it.",
+    holds:
+      "No sandbox reaches PostgreSQL, unless a run or agent file says `network: host`: then PostgreSQL's password alone protects it.",
     fails: "A sandbox reaches PostgreSQL, and PostgreSQL's password alone protects it.",
     heldBy: ['bubblewrap'],
   },
   temporal: {
-    holds: "No sandbox reaches the Temporal that Trialgate starts, not even with `network: host`.",
+    holds: 'No sandbox reaches the Temporal that Trialgate starts, not even with `network: host`.',
     fails: 'A sandbox reaches Temporal, which asks for no password, and through it the whole deployment.',
     heldBy: ['bubblewrap'],
   },

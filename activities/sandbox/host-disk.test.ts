@@ -25,13 +25,19 @@ async function sandbox(name: string, bytes: number): Promise<{ root: string }> {
   return { root };
 }
 
-test('a disk with room is not full', async () => {
+test('a disk with free space does not count as full for a sandbox', async () => {
   expect(await isDiskFullForOthers(await sandbox('roomy', 1000), 64)).toBe(false);
 });
 
-test.skipIf(refusal !== null)('a full disk counts as the host’s fault for a small sandbox, and not for the sandbox that filled it', async ({ signal }) => {
-  const [modest, greedy] = [await sandbox('modest', 1000), await sandbox('greedy', 3 * 2 ** 20)];
-  const found = disk?.whileFull(async () => [await isDiskFullForOthers(modest, 1), await isDiskFullForOthers(greedy, 1)], signal);
-  expect(await found).toEqual([true, false]);
-  expect(await isDiskFullForOthers(modest, 1)).toBe(false);
-});
+test.skipIf(refusal !== null)(
+  'a full disk counts as the host’s fault for a small sandbox, but not for the sandbox that filled the disk',
+  async ({ signal }) => {
+    const [modest, greedy] = [await sandbox('modest', 1000), await sandbox('greedy', 3 * 2 ** 20)];
+    const found = disk?.whileFull(
+      async () => [await isDiskFullForOthers(modest, 1), await isDiskFullForOthers(greedy, 1)],
+      signal,
+    );
+    expect(await found).toEqual([true, false]);
+    expect(await isDiskFullForOthers(modest, 1)).toBe(false);
+  },
+);

@@ -13,10 +13,15 @@ async function hostWithTask(idleMs?: number) {
   const host = new HostSandboxes(folder.home, 2, idleMs);
   await mkdir(join(folder.home, 'sandboxes'));
   const left = async () => (await readdir(join(folder.home, 'sandboxes'))).filter((name) => !name.startsWith('.'));
-  return { host, left, task: await taskWith(folder.home, 'true'), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
+  return {
+    host,
+    left,
+    task: await taskWith(folder.home, 'true'),
+    [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose](),
+  };
 }
 
-test('an opening that fails frees its place', async () => {
+test('a sandbox that cannot be opened frees its slot on the host', async () => {
   await using here = await hostWithTask();
   await writeFiles(here.task.folder, { 'environment/data': 'more than nothing' });
   const full = { ...here.task, environment: { ...here.task.environment, storageMb: 0 } };
@@ -25,7 +30,7 @@ test('an opening that fails frees its place', async () => {
   expect(await here.left()).toEqual([]);
 });
 
-test('an opening that is cancelled at any moment leaves no sandbox and frees its place', async () => {
+test('when the opening of a sandbox is cancelled, at any moment, no files are left and the slot is free', async () => {
   await using here = await hostWithTask();
   for (let ticks = 0; ticks < 40; ticks++) {
     const controller = new AbortController();
@@ -38,7 +43,7 @@ test('an opening that is cancelled at any moment leaves no sandbox and frees its
   }
 });
 
-test('two tries of one opening take one place and share the sandbox', async () => {
+test('two tries to open the sandbox of one attempt take one slot and share the sandbox', async () => {
   await using here = await hostWithTask();
   await Promise.all([here.host.open(key, here.task, never), here.host.open(key, here.task, never)]);
   expect(here.host.slots.free).toBe(1);
@@ -48,7 +53,7 @@ test('two tries of one opening take one place and share the sandbox', async () =
   expect(await here.left()).toEqual([]);
 });
 
-test('a sandbox that nobody uses for the idle time is removed and frees its place', async () => {
+test('a sandbox that nobody uses for the idle time is removed and frees its slot', async () => {
   await using here = await hostWithTask(20);
   await here.host.open(key, here.task, never);
   for (let i = 0; i < 200 && here.host.slots.free < 2; i++) await sleep(10);

@@ -13,7 +13,7 @@ const IDLE_MS = 10 * 60_000;
 
 /** The sandboxes that this worker holds. A sandbox that is not used for a while is removed, because its workflow was ended from outside. */
 export class HostSandboxes {
-  /** A place is granted before the trial comes here, is taken together with its sandbox, and is released with it. */
+  /** A slot is granted before the trial comes here, is taken together with its sandbox, and is released with it. */
   readonly slots: HostSlots;
   readonly #home: string;
   readonly #idleMs: number;

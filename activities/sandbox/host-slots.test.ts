@@ -6,12 +6,15 @@ const never = new AbortController().signal;
 /** Returns true when the permit is granted before everything that is due now has run. */
 async function isGiven(permit: Promise<object>): Promise<boolean> {
   let given = false;
-  void permit.then(() => (given = true), () => {});
+  void permit.then(
+    () => (given = true),
+    () => {},
+  );
   await new Promise((resolve) => setTimeout(resolve, 10));
   return given;
 }
 
-test('a host grants at most as many places as it has', async () => {
+test('a host grants at most as many slots as it has, and a waiting trial gets one when it is released', async () => {
   const slots = new HostSlots(2);
   slots.hold('a');
   await slots.permit(never);
@@ -21,7 +24,7 @@ test('a host grants at most as many places as it has', async () => {
   expect(await isGiven(third)).toBe(true);
 });
 
-test('releasing a permit or a sandbox twice frees one place', async () => {
+test('releasing a slot’s permit twice, or a sandbox twice, frees one slot', async () => {
   const slots = new HostSlots(1);
   const permit = await slots.permit(never);
   slots.hold('a');
@@ -35,7 +38,7 @@ test('releasing a permit or a sandbox twice frees one place', async () => {
   expect(slots.free).toBe(0);
 });
 
-test('an aborted request fails, and the next place goes to the request behind it', async () => {
+test('a request for a slot that is aborted fails, and the next free slot goes to the request behind it', async () => {
   const slots = new HostSlots(1);
   slots.hold('a');
   const controller = new AbortController();
@@ -47,7 +50,7 @@ test('an aborted request fails, and the next place goes to the request behind it
   expect(await isGiven(other)).toBe(true);
 });
 
-test('a permit whose request was aborted while it was granted is free again', async () => {
+test('a slot that was granted while its request was aborted is free again', async () => {
   const slots = new HostSlots(1);
   const controller = new AbortController();
   await slots.permit(controller.signal);

@@ -1,6 +1,6 @@
 /**
- * The places for sandboxes on this host. A permit is a place granted to an opening that may still come: without a permit the worker does
- * not ask for a trial. An open sandbox has a place of its own until it is closed, so that an opening has two places for a moment. Fewer
+ * The slots for sandboxes on this host. A permit is a slot granted to an opening that may still come: without a permit the worker does
+ * not ask for a trial. An open sandbox has a slot of its own until it is closed, so that an opening has two slots for a moment. Fewer
  * permits are granted then, never more.
  */
 export class HostSlots {
@@ -17,7 +17,7 @@ export class HostSlots {
     return Math.max(0, this.#limit - this.#permits.size - this.#held.size);
   }
 
-  /** Waits for a place. Rejects with the signal's reason when the signal aborts. */
+  /** Waits for a slot. Rejects with the signal's reason when the signal aborts. */
   async permit(signal: AbortSignal): Promise<object> {
     signal.throwIfAborted();
     while (this.free === 0) {

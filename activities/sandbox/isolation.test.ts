@@ -10,21 +10,29 @@ const all = await isolations();
 const bubblewrap = all.find(({ kind }) => kind === 'bubblewrap');
 const user = all.find(({ kind }) => kind === 'user');
 
-test('a bubblewrap that is absent or broken is not used, and the reason is kept', async () => {
+test('a worker does not use a bubblewrap that is missing or broken, and keeps the reason', async () => {
   const absent = await detectIsolation({ bwrap: null });
-  expect(absent).toMatchObject({ statement: expect.stringMatching(/bubblewrap is not here/), trouble: expect.stringMatching(/no `bwrap`/) });
-  expect(await detectIsolation({ bwrap: '/bin/false' })).toMatchObject({ kind: absent.kind, trouble: expect.stringContaining('/bin/false') });
+  expect(absent).toMatchObject({
+    statement: expect.stringMatching(/bubblewrap is not here/),
+    trouble: expect.stringMatching(/no `bwrap`/),
+  });
+  expect(await detectIsolation({ bwrap: '/bin/false' })).toMatchObject({
+    kind: absent.kind,
+    trouble: expect.stringContaining('/bin/false'),
+  });
 });
 
-test('the statement that a worker logs names a filter of system calls and control groups that are missing', async () => {
+test('the worker’s log says so when sandboxes have no control groups or no filter of system calls', async () => {
   const [whole, without] = [await detectIsolation(), await detectIsolation({ seccomp: null, cgroup: null })];
   expect(whole.statement.includes('No control groups')).toBe(whole.cgroup === null);
-  expect(whole.statement.includes('no filter of system calls')).toBe(whole.kind === 'bubblewrap' && whole.seccomp === null);
+  expect(whole.statement.includes('no filter of system calls')).toBe(
+    whole.kind === 'bubblewrap' && whole.seccomp === null,
+  );
   expect(without.statement).toContain('No control groups can be used here');
   expect(without.statement.includes('no filter of system calls')).toBe(without.kind === 'bubblewrap');
 });
 
-test('without bubblewrap agents run only where --unsandboxed allows it', async () => {
+test('without bubblewrap a worker runs agents only with `--unsandboxed`', async () => {
   const absent = await detectIsolation({ bwrap: null });
   expect(() => requireBubblewrap(absent, false)).toThrow(/--unsandboxed/);
   expect(() => requireBubblewrap(absent, true)).not.toThrow();
@@ -59,7 +67,7 @@ describe.skipIf(!bubblewrap)(`under bubblewrap (${trouble ?? 'works'})`, () => {
     expect((await shell(isolation, sandbox, connect)).stderr).toContain('No such file');
   });
 
-  test('an agent cannot write to the system, gain capabilities or mount', async () => {
+  test('an agent cannot write to the host’s system folders, gain capabilities or mount', async () => {
     await using folder = await temporaryHome();
     const sandbox = await sandboxWith(folder.home, {});
     const script = 'touch /usr/x /x /etc/x; mount -t tmpfs none /tmp; grep CapEff /proc/self/status; id -u';
@@ -70,7 +78,7 @@ describe.skipIf(!bubblewrap)(`under bubblewrap (${trouble ?? 'works'})`, () => {
   });
 });
 
-describe.skipIf(!user)('as a user of its own (skipped unless root)', () => {
+describe.skipIf(!user)('in a sandbox with a user of its own, without bubblewrap (skipped unless root)', () => {
   const isolation = user ?? all[0];
   if (!isolation) return;
 

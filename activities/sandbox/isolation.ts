@@ -1,12 +1,12 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { TrialgateError } from '../../core/errors.ts';
 import { REPOSITORY } from '../../core/repository.ts';
-import { bubblewrapArgv } from './bubblewrap.ts';
+import { bubblewrapArgv, findBubblewrap } from './bubblewrap.ts';
 import { findCgroupParents, type CgroupParents } from './cgroup.ts';
-import { findPython, pythonCandidates, type Python } from './find-python.ts';
+import { probePython, pythonCandidates, type Python } from './sandbox-python.ts';
 
 /**
  * The form of a sandbox's isolation from its host. `bubblewrap`: it has files and processes of its own. `user`: it has a user of its own (under
@@ -30,7 +30,9 @@ export type Isolation = {
 
 const run = promisify(execFile);
 const PROBE_UID = 65534;
-const tools = join(REPOSITORY, '.trialgate/tools');
+
+/** The filter of system calls that `npx trialgate install` compiles. */
+export const SECCOMP_FILTER = join(REPOSITORY, '.trialgate/tools/seccomp.bpf');
 
 let detected: Promise<Isolation> | null = null;
 
@@ -43,19 +45,23 @@ export function isolation(): Promise<Isolation> {
  * Finds the isolation that works here.
  * @throws TrialgateError `missing_prerequisite` when no Python can be run in a sandbox
  */
-export async function detectIsolation(options: { bwrap?: string | null; seccomp?: string | null; cgroup?: null } = {}): Promise<Isolation> {
+export async function detectIsolation(
+  options: { bwrap?: string | null; seccomp?: string | null; cgroup?: null } = {},
+): Promise<Isolation> {
   const bwrap = options.bwrap === undefined ? findBubblewrap() : options.bwrap;
   const filter = options.seccomp === undefined ? findSeccompFilter() : options.seccomp;
   const root = process.getuid?.() === 0;
   const choices: Choice[] = [];
-  if (bwrap && root) choices.push({ kind: 'bubblewrap', bwrap, ownUser: true, seccomp: filter, statement: STATEMENTS.bubblewrap });
-  if (bwrap) choices.push({ kind: 'bubblewrap', bwrap, ownUser: false, seccomp: filter, statement: STATEMENTS.bubblewrap });
+  if (bwrap && root)
+    choices.push({ kind: 'bubblewrap', bwrap, ownUser: true, seccomp: filter, statement: STATEMENTS.bubblewrap });
+  if (bwrap)
+    choices.push({ kind: 'bubblewrap', bwrap, ownUser: false, seccomp: filter, statement: STATEMENTS.bubblewrap });
   if (root) choices.push({ kind: 'user', bwrap: null, ownUser: true, seccomp: null, statement: STATEMENTS.user });
   choices.push({ kind: 'none', bwrap: null, ownUser: false, seccomp: null, statement: STATEMENTS.none });
 
   const pythons: Python[] = [];
   for (const candidate of pythonCandidates()) {
-    const python = await findPython(candidate);
+    const python = await probePython(candidate);
     if (python && !pythons.some(({ executable }) => executable === python.executable)) pythons.push(python);
   }
   const cgroup = options.cgroup === null ? null : await findCgroupParents();
@@ -83,7 +89,18 @@ type Choice = Omit<Isolation, 'python' | 'cgroup' | 'trouble'>;
 /** Returns null when Python runs in such a sandbox, otherwise the reason why it does not. */
 async function tryOut({ kind, bwrap, ownUser, seccomp }: Choice, python: Python): Promise<string | null> {
   const user = ownUser ? PROBE_UID : null;
-  const wrap = kind === 'bubblewrap' && bwrap ? bubblewrapArgv({ bwrap, uid: user, python, mounts: [], cwd: '/', hostNetwork: false, ...(seccomp ? { seccompFd: 4 } : {}) }) : [];
+  const wrap =
+    kind === 'bubblewrap' && bwrap
+      ? bubblewrapArgv({
+          bwrap,
+          uid: user,
+          python,
+          mounts: [],
+          cwd: '/',
+          hostNetwork: false,
+          ...(seccomp ? { seccompFd: 4 } : {}),
+        })
+      : [];
   const opened = seccomp ? ['/bin/sh', '-c', 'exec "$@" 4<"$0"', seccomp] : [];
   const [command, ...args] = [...opened, ...wrap, python.executable, '-I', '-S', '-c', 'import json'];
   const ids = kind === 'user' ? { uid: PROBE_UID, gid: PROBE_UID } : {};
@@ -116,15 +133,7 @@ export function requireBubblewrap({ kind, trouble }: Pick<Isolation, 'kind' | 't
   );
 }
 
-function findBubblewrap(): string | null {
-  const folders = (process.env.PATH ?? '').split(delimiter).filter(Boolean);
-  return [...folders.map((folder) => join(folder, 'bwrap')), join(tools, 'bwrap')].find((path) => existsSync(path)) ?? null;
-}
-
-function findSeccompFilter(): string | null {
-  const file = join(tools, 'seccomp.bpf');
-  return existsSync(file) ? file : null;
-}
+const findSeccompFilter = (): string | null => (existsSync(SECCOMP_FILTER) ? SECCOMP_FILTER : null);
 
 /** Returns a sentence for each protection of the kernel that sandboxes of this kind lack on this machine. */
 function statementsOfLacks({ kind, seccomp }: Choice, cgroup: CgroupParents | null): string[] {

@@ -37,12 +37,16 @@ async function judge(script: string, files: Files = {}) {
 
 const reward = (value: string) => `echo ${value} > $LOGS_DIR/verifier/reward.txt`;
 
-test('a verifier that is killed from outside runs again in a fresh sandbox, and a right answer keeps its reward', async () => {
-  const { task, sandbox } = await workOf(`test -f $WORK_DIR/seen && exit 1; touch $WORK_DIR/seen; sleep 0.5; ${reward('1')}`, {});
+test('a verifier that was killed by something outside its sandbox runs again in a fresh one, and a right solution keeps its reward', async () => {
+  const { task, sandbox } = await workOf(
+    `test -f $WORK_DIR/seen && exit 1; touch $WORK_DIR/seen; sleep 0.5; ${reward('1')}`,
+    {},
+  );
   const judged = judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal });
   const ofVerifier = () => processesWith(`${MARKER}=${markerOf(sandbox.home, verifierName(sandbox.name))}`);
   const script = async () => {
-    for (const pid of ofVerifier()) if ((await readFile(`/proc/${pid}/cmdline`, 'latin1').catch(() => '')).startsWith('bash\0')) return pid;
+    for (const pid of ofVerifier())
+      if ((await readFile(`/proc/${pid}/cmdline`, 'latin1').catch(() => '')).startsWith('bash\0')) return pid;
     return null;
   };
   let pid = await script();
@@ -56,9 +60,13 @@ test.each([
   ['ends its verifier before it has written a reward', 'exit 0', /no reward/],
   ['makes its verifier hang', 'sleep 60', /timed_out/],
   ['makes its verifier print too much', 'yes', /output_limit/],
-])('a solution that %s has a reward of 0, by every name that the verifier has', async (_, breaks, reason) => {
+])('a solution that %s gets 0 for every reward that the verifier names', async (_, breaks, reason) => {
   const script = `test -f $WORK_DIR/breaks && { ${breaks}; }; echo '{"tests": [0, 0.25], "style": 1}' > $LOGS_DIR/verifier/reward.json`;
-  expect(await judge(script, { breaks: '' })).toMatchObject({ rewards: { tests: 0, style: 0 }, turnRewards: undefined, reason: expect.stringMatching(reason) });
+  expect(await judge(script, { breaks: '' })).toMatchObject({
+    rewards: { tests: 0, style: 0 },
+    turnRewards: undefined,
+    reason: expect.stringMatching(reason),
+  });
 });
 
 test.each<[string, string | Buffer]>([
@@ -68,22 +76,32 @@ test.each<[string, string | Buffer]>([
   ['inf', 'inf'],
   ['a number of 1 MB', `0.${'1'.repeat(1_000_000)}`],
   ['bytes that are not UTF-8', Buffer.from([0x30, 0x2e, 0x35, 0xff])],
-])('a solution that makes its verifier write %s has a reward of 0', async (_, said) => {
-  expect(await judge(`${reward('0.5')}; cp $WORK_DIR/said $LOGS_DIR/verifier/reward.txt; true`, { said })).toMatchObject({ rewards: { reward: 0 } });
+])('a solution that makes its verifier write %s as the reward gets a reward of 0', async (_, said) => {
+  expect(
+    await judge(`${reward('0.5')}; cp $WORK_DIR/said $LOGS_DIR/verifier/reward.txt; true`, { said }),
+  ).toMatchObject({ rewards: { reward: 0 } });
 });
 
-test('work that is too much to be judged has a reward of 0', async () => {
-  expect(await judge(reward('1'), { large: 2 ** 30 })).toMatchObject({ rewards: { reward: 0 }, reason: expect.stringContaining('more than') });
+test('a solution with more bytes than the verifier’s sandbox may hold gets a reward of 0', async () => {
+  expect(await judge(reward('1'), { large: 2 ** 30 })).toMatchObject({
+    rewards: { reward: 0 },
+    reason: expect.stringContaining('more than'),
+  });
 });
 
-test('a solution that leaves folders and files whose names are not UTF-8 is judged like any other', async () => {
+test('a solution is verified as usual when its folder has files and folders whose names are not UTF-8', async () => {
   const { task, sandbox } = await workOf(`test -f $WORK_DIR/answer && ${reward('1')}`, { answer: '' });
   const folder = Buffer.concat([Buffer.from(`${sandbox.work}/`), Buffer.from([0xff, 0xfe])]);
   mkdirSync(folder);
   writeFileSync(Buffer.concat([folder, Buffer.from('/'), Buffer.from([0xc3])]), '');
-  expect(await judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal })).toMatchObject({ rewards: { reward: 1 } });
+  expect(
+    await judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal }),
+  ).toMatchObject({ rewards: { reward: 1 } });
 });
 
-test.each(['kill -9 $$', reward('2'), 'exit 3'])('a verifier that fails on the untouched task too (%s) is an error of the verifier', async (script) => {
-  await expect(judge(script)).rejects.toThrow(/of the untouched task:/);
-});
+test.each(['kill -9 $$', reward('2'), 'exit 3'])(
+  'a trial whose verifier fails on the untouched task too (%s) ends with a verifier error, not with a reward',
+  async (script) => {
+    await expect(judge(script)).rejects.toThrow(/of the untouched task:/);
+  },
+);

@@ -21,7 +21,13 @@ export async function judgeWork(verification: Verification): Promise<Verdict> {
     throw new VerifierError(`${failure.message}; of the untouched task: ${error.message}`, failure.failure);
   });
   const rewards = Object.fromEntries(Object.keys(control.rewards).map((name) => [name, 0]));
-  return { ...control, rewards, turnRewards: undefined, isInDoubt: false, reason: `counts as 0, since the verifier works on the untouched task: ${failure.message}` };
+  return {
+    ...control,
+    rewards,
+    turnRewards: undefined,
+    isInDoubt: false,
+    reason: `counts as 0, since the verifier works on the untouched task: ${failure.message}`,
+  };
 }
 
 /** Returns the first verdict that is certain, otherwise the result of the last try. */

@@ -1,8 +1,9 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isDead, readProcessStat } from '../../core/process-stat.ts';
 import type { Isolation } from './isolation.ts';
-import { isDead, userHasProcesses, processTable, processesWith, treeOf } from './process-table.ts';
+import { processesWith, processTable, treeOf, userHasProcesses } from './process-table.ts';
 
 /** An environment variable that every process of a sandbox has and passes on to its children. */
 export const MARKER = 'TRIALGATE_SANDBOX';
@@ -29,7 +30,7 @@ export async function killTree({ pid, uid, marker, namespaced }: Tree): Promise<
 /** After bubblewrap has ended, waits until the first process of its pid namespace is dead, and with it every other one. */
 export async function namespaceGone(bubblewrapStatus: string): Promise<void> {
   const first = /"child-pid":\s*(\d+)/.exec(bubblewrapStatus)?.[1];
-  if (first) await gone(() => isDead(Number(first)));
+  if (first) await gone(() => isDead(readProcessStat(Number(first))));
 }
 
 type Stop = () => Promise<void>;

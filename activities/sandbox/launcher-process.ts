@@ -2,13 +2,9 @@ import { removeTree } from './remove-tree.ts';
 import { runProcess, type ProcessResult, type ProcessSpec } from './run-process.ts';
 
 export type ToLauncher =
-  | { id: number; spec: Omit<ProcessSpec, 'signal'> }
-  | { id: number; abort: true }
-  | { id: number; remove: string };
+  { id: number; spec: Omit<ProcessSpec, 'signal'> } | { id: number; abort: true } | { id: number; remove: string };
 export type FromLauncher =
-  | { id: number; result: ProcessResult }
-  | { id: number; removed: string | null }
-  | { id: number; error: string };
+  { id: number; result: ProcessResult } | { id: number; removed: string | null } | { id: number; error: string };
 
 const running = new Map<number, AbortController>();
 const reply = (message: FromLauncher): void => void (process.connected && process.send?.(message));

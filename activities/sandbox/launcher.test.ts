@@ -40,7 +40,7 @@ async function dead(living: () => number): Promise<void> {
   expect(living()).toBe(0);
 }
 
-test('a sandbox ends when its worker is killed', async () => {
+test('a sandbox’s processes end when the worker that started them is killed', async () => {
   const { worker, started, living } = await workerThatLaunches('sleep 60');
   await started();
   worker.kill('SIGKILL');
@@ -48,7 +48,7 @@ test('a sandbox ends when its worker is killed', async () => {
   await dead(living);
 });
 
-test('a worker whose launcher is killed gets a SandboxError at once', async () => {
+test('when the process that starts a worker’s sandboxes is killed, the agent that it started fails with a SandboxError at once', async () => {
   const { worker, started, living } = await workerThatLaunches('sleep 60');
   await started();
   const said = once(worker.stdout, 'data');
@@ -60,7 +60,7 @@ test('a worker whose launcher is killed gets a SandboxError at once', async () =
   if (isolation.kind === 'bubblewrap') await dead(living);
 });
 
-test('a worker with an idle launcher can end', async () => {
+test('a worker can exit while the process that starts its sandboxes is idle', async () => {
   const { worker } = await workerThatLaunches('echo done');
   const [said] = await once(worker.stdout, 'data');
   expect(JSON.parse(String(said))).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'done\n' });

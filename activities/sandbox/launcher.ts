@@ -28,7 +28,17 @@ let lastId = 0;
  * loop of a worker of 300 MB for 20 ms, and this small process for 1 ms.
  */
 export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessResult> {
-  if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0, ...NO_GATEWAY_FAILURES, ...NO_MEMORY_KILLS };
+  if (signal.aborted)
+    return {
+      reason: 'cancelled',
+      exitCode: null,
+      signal: null,
+      stdout: '',
+      stderr: '',
+      seconds: 0,
+      ...NO_GATEWAY_FAILURES,
+      ...NO_MEMORY_KILLS,
+    };
   const { send, id, reply } = request((newId) => ({ id: newId, spec }));
   const abort = (): void => send({ id, abort: true });
   const forget = noteRunning(spec.marker, async () => {
@@ -42,7 +52,10 @@ export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessR
       await killMarked(null, spec.marker);
       throw error;
     });
-    if (!('result' in answer)) throw new SandboxError('error' in answer ? answer.error : 'the process that starts the sandboxes sent an invalid reply');
+    if (!('result' in answer))
+      throw new SandboxError(
+        'error' in answer ? answer.error : 'the process that starts the sandboxes sent an invalid reply',
+      );
     return answer.result;
   } finally {
     signal.removeEventListener('abort', abort);
@@ -54,17 +67,21 @@ export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessR
 export async function remove(path: string): Promise<string | null> {
   const answer = await request((id) => ({ id, remove: path })).reply;
   if ('removed' in answer) return answer.removed;
-  throw new SandboxError('error' in answer ? answer.error : 'the process that starts the sandboxes sent an invalid reply');
+  throw new SandboxError(
+    'error' in answer ? answer.error : 'the process that starts the sandboxes sent an invalid reply',
+  );
 }
 
 function request(message: (id: number) => ToLauncher) {
   const launcher = (current ??= start());
   const id = ++lastId;
   const send = (toLauncher: ToLauncher): void => void (launcher.child.connected && launcher.child.send(toLauncher));
-  const reply = new Promise<FromLauncher>((resolve, reject) => launcher.pending.set(id, { resolve, reject })).finally(() => {
-    launcher.pending.delete(id);
-    if (launcher.pending.size === 0) release(launcher);
-  });
+  const reply = new Promise<FromLauncher>((resolve, reject) => launcher.pending.set(id, { resolve, reject })).finally(
+    () => {
+      launcher.pending.delete(id);
+      if (launcher.pending.size === 0) release(launcher);
+    },
+  );
   launcher.child.ref();
   launcher.child.channel?.ref();
   send(message(id));
@@ -72,11 +89,15 @@ function request(message: (id: number) => ToLauncher) {
 }
 
 function start(): Launcher {
-  const child = spawn('bash', ['-c', CLOSE_DESCRIPTORS, process.execPath, FILE], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], env: { PATH: process.env.PATH } });
+  const child = spawn('bash', ['-c', CLOSE_DESCRIPTORS, process.execPath, FILE], {
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    env: { PATH: process.env.PATH },
+  });
   const launcher: Launcher = { child, pending: new Map() };
   const end = (why: string): void => {
     if (current === launcher) current = null;
-    for (const { reject } of launcher.pending.values()) reject(new SandboxError(`the process that starts the sandboxes ended: ${why}`));
+    for (const { reject } of launcher.pending.values())
+      reject(new SandboxError(`the process that starts the sandboxes ended: ${why}`));
   };
   child.on('message', (message: FromLauncher) => launcher.pending.get(message.id)?.resolve(message));
   child.on('error', (error) => end(error.message));

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import type { Isolation } from './isolation.ts';
 import { processTable } from './process-table.ts';
 
@@ -21,7 +22,12 @@ const DESCRIPTORS = 4096;
  * Returns the command with a shell before it that sets resource limits. It limits data, not address space, because Node and Go reserve far
  * more address space than they use. POSIX shells call the limit on processes -u or -p.
  */
-export function limited(argv: string[], { memoryMb, processes, storageMb }: Limits, isolation: Isolation, uid: number | null): string[] {
+export function limited(
+  argv: string[],
+  { memoryMb, processes, storageMb }: Limits,
+  isolation: Isolation,
+  uid: number | null,
+): string[] {
   const tasks = processes + (isolation.kind === 'none' ? othersOfThisUser() : 0);
   const script = [
     'ulimit -c 0',
@@ -48,4 +54,26 @@ function othersOfThisUser(): number {
     .filter((row) => row.uid === uid)
     .reduce((sum, row) => sum + row.threads, 0);
   return threads + 512;
+}
+
+/**
+ * Limits a command and its child processes to the number of cores in `cpus`. It is used where there are no control groups, which
+ * can also limit parts of a core. The result is empty if this process has no more cores than that.
+ */
+export function onCores(cpus: number): string[] {
+  const all = allowedCores();
+  const wanted = Math.max(1, Math.ceil(cpus));
+  if (wanted >= all.length) return [];
+  const first = Math.floor(Math.random() * all.length);
+  const cores = Array.from({ length: wanted }, (_, index) => all[(first + index) % all.length]);
+  return ['taskset', '--cpu-list', cores.join(',')];
+}
+
+/** Reads a list such as `0-3,8`. */
+function allowedCores(): number[] {
+  const list = /^Cpus_allowed_list:\s*(\S+)$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1] ?? '';
+  return list.split(',').flatMap((range) => {
+    const [first = 0, last = first] = range.split('-').map(Number);
+    return Array.from({ length: last - first + 1 }, (_, index) => first + index);
+  });
 }

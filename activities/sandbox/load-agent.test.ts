@@ -9,7 +9,7 @@ let folder = '';
 beforeEach(async () => void (folder = await mkdtemp(join(tmpdir(), 'trialgate-agents-'))));
 afterEach(() => rm(folder, { recursive: true }));
 
-test('every bundled agent can be loaded', async () => {
+test('the agent file of every agent in `agents/` is valid', async () => {
   expect(await listAgents(agentsFolder)).toEqual(['oneshot', 'repair']);
   for (const name of await listAgents(agentsFolder)) expect((await loadAgent(agentsFolder, name)).name).toBe(name);
 });
@@ -22,7 +22,7 @@ test.each([
   ['name: a\ndescription: d\ncommand: ["{pyton}"]', /unknown placeholder \{pyton\}; there are python/],
   ['name: a\ncommand: [', /a\.yaml:2/],
   ['', /a\.yaml: \(top level\)/],
-])('the agent file %j is refused with the place of its fault', async (yaml, message) => {
+])('the agent file %j is refused with an error that names the file and the key or line', async (yaml, message) => {
   await writeFile(join(folder, 'a.yaml'), yaml);
   await expect(loadAgent(folder, 'a')).rejects.toMatchObject({
     code: 'bad_input',
@@ -30,7 +30,7 @@ test.each([
   });
 });
 
-test('an unknown agent is refused with the names of the known ones, and a name that leads out of the folder is refused', async () => {
+test('an unknown agent is refused with a list of the known ones, and so is a name that leads out of the agents’ folder', async () => {
   await expect(loadAgent(agentsFolder, 'aider')).rejects.toThrow(/known agents: oneshot, repair/);
   await expect(loadAgent(agentsFolder, '../package')).rejects.toThrow(/is not an agent's name/);
 });

@@ -2,7 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parse, YAMLParseError } from 'yaml';
 import { TrialgateError } from '../../core/errors.ts';
-import { agentFile, type Agent } from './agent-file.ts';
+import { AGENT_NAME, agentFile, type Agent } from './agent-file.ts';
 
 const PLACEHOLDERS = new Set(['python', 'agents', 'work', 'model', 'base_url', 'api_key']);
 
@@ -12,7 +12,7 @@ const PLACEHOLDERS = new Set(['python', 'agents', 'work', 'model', 'base_url', '
  */
 export async function loadAgent(folder: string, name: string): Promise<Agent> {
   const file = join(folder, `${name}.yaml`);
-  if (!/^[a-z0-9][a-z0-9-]*$/.test(name))
+  if (!AGENT_NAME.test(name))
     throw new TrialgateError('bad_input', `agents: ${JSON.stringify(name)} is not an agent's name`);
   const text = await readFile(file, 'utf8').catch(async () => {
     const known = (await listAgents(folder)).join(', ') || 'none';

@@ -2,10 +2,14 @@ import { agentsFolder } from './agents-folder.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { listAgents, loadAgent } from './load-agent.ts';
 
-const NOTICE = 'reach all that this host reaches (network: host), including the ports on its loopback interface: only for agents and models that you trust';
+const NOTICE =
+  'reach all that this host reaches (network: host), including the ports on its loopback interface: only for agents and models that you trust';
 
 /** Returns a notice for a run whose agents can reach more than the gateway; null if every agent reaches only the gateway. */
-export async function networkNotice({ network, agents }: Pick<RunConfig, 'network' | 'agents'>): Promise<string | null> {
+export async function networkNotice({
+  network,
+  agents,
+}: Pick<RunConfig, 'network' | 'agents'>): Promise<string | null> {
   const names = network === null ? await withHostNetwork(agents) : network === 'host' ? agents : [];
   return names.length ? `the agents ${names.join(', ')} ${NOTICE}` : null;
 }

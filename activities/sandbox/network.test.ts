@@ -11,7 +11,13 @@ import { buffer, text } from 'node:stream/consumers';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Sandbox } from './create-sandbox.ts';
 import { gatewayDoor, type Network } from './network.ts';
-import { isolations, sandboxWith, shell, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import {
+  isolations,
+  sandboxWith,
+  shell,
+  taskWith,
+  temporaryHome,
+} from '../../tests/support/harness/sandbox-fixtures.ts';
 import { verify } from './verify.ts';
 
 const isolation = (await isolations()).find(({ kind }) => kind === 'bubblewrap');
@@ -20,10 +26,16 @@ test.each([
   ['http://127.0.0.1:8700', { host: '127.0.0.1', port: 8700, insideUrl: 'http://127.0.0.1:8700', name: null }],
   ['http://[::1]:9000/base', { host: '::1', port: 9000, insideUrl: 'http://127.0.0.1:9000/base', name: null }],
   ['http://10.0.0.7', { host: '10.0.0.7', port: 80, insideUrl: 'http://127.0.0.1:8700', name: null }],
-  ['https://gateway.example/a', { host: 'gateway.example', port: 443, insideUrl: 'https://gateway.example:8700/a', name: 'gateway.example' }],
-])('inside a sandbox the gateway %s keeps its name and path, on the sandbox’s own loopback', (url, door) => {
-  expect(gatewayDoor(url)).toMatchObject(door);
-});
+  [
+    'https://gateway.example/a',
+    { host: 'gateway.example', port: 443, insideUrl: 'https://gateway.example:8700/a', name: 'gateway.example' },
+  ],
+])(
+  'inside a sandbox the URL of the gateway %s keeps its host name and path, and leads to the sandbox’s own loopback',
+  (url, door) => {
+    expect(gatewayDoor(url)).toMatchObject(door);
+  },
+);
 
 const ANY_PORT = { port: 0, host: '127.0.0.1' };
 
@@ -92,7 +104,10 @@ function listeningPorts(): number[] {
 
 /** Starts listeners on this host of each kind that another trial or a part of the deployment could have. */
 async function listeners(): Promise<{ wanted: string; tcpPort: number }> {
-  const tcp = await listening(createServer((socket) => void socket.end()), ANY_PORT);
+  const tcp = await listening(
+    createServer((socket) => void socket.end()),
+    ANY_PORT,
+  );
   const abstract = `trialgate-test-${process.pid}`;
   await listening(createServer(), { path: `\0${abstract}` });
   const udp = createSocket('udp4', (message, peer) => udp.send(message, peer.port, peer.address));
@@ -108,7 +123,7 @@ async function listeners(): Promise<{ wanted: string; tcpPort: number }> {
 describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or does not work)', () => {
   if (!isolation) return;
 
-  test('an agent reaches only the gateway; with the network of the host it reaches everything', async () => {
+  test('an agent reaches only the gateway; with `network: host` it reaches everything that the host does', async () => {
     const sandbox = await fresh();
     const { url } = await gatewayOf((_, response) => response.end('ok'));
     const { wanted, tcpPort } = await listeners();
@@ -135,7 +150,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     expect(JSON.parse(stdoutTail)).toEqual(['netlink']);
   });
 
-  test('curl, urllib and Node reach the gateway by the base URL alone', async () => {
+  test('curl, urllib and Node reach the gateway from a sandbox by the gateway’s URL, without a proxy setting', async () => {
     const sandbox = await fresh();
     const { url } = await gatewayOf(async (request, response) => {
       response.end(`${request.method} ${request.url} ${request.headers.host} ${await text(request)}`);
@@ -150,22 +165,31 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
       `/opt/node -e 'fetch("${url}/node", {method: "POST", body: "body"}).then(async (r) => console.log(await r.text()))'`,
     ].join('\n');
     const mounts = [{ host: process.execPath, inside: '/opt/node', writable: false }];
-    const { stdout, stderr } = await shell(isolation, sandbox, script, { network: toGateway(url, sandbox), mounts, memoryMb: 1024 });
+    const { stdout, stderr } = await shell(isolation, sandbox, script, {
+      network: toGateway(url, sandbox),
+      mounts,
+      memoryMb: 1024,
+    });
     const host = new URL(url).host;
-    expect([stderr, stdout.trim().split('\n')]).toEqual(['', ['curl', 'python', 'node'].map((name) => `POST /${name} ${host} body`)]);
+    expect([stderr, stdout.trim().split('\n')]).toEqual([
+      '',
+      ['curl', 'python', 'node'].map((name) => `POST /${name} ${host} body`),
+    ]);
   });
 
-  test('a gateway is reached by its host name, and that name leads only to the gateway', async ({ skip }) => {
+  test('an agent reaches the gateway by the gateway’s host name', async ({ skip }) => {
     const address = await lookup(hostname(), { family: 4 }).catch(() => null);
     if (!address) return skip('the name of this machine has no address');
     const sandbox = await fresh();
     const server = createHttpServer((request, response) => response.end(request.headers.host));
     const host = `${hostname()}:${portOf(await listening(server, { port: 0, host: address.address }))}`;
-    const { stdout } = await shell(isolation, sandbox, `curl -sS http://${host}`, { network: toGateway(`http://${host}`, sandbox) });
+    const { stdout } = await shell(isolation, sandbox, `curl -sS http://${host}`, {
+      network: toGateway(`http://${host}`, sandbox),
+    });
     expect(stdout).toBe(host);
   });
 
-  test('an agent’s OpenAI client streams: each part arrives before the next is sent', async () => {
+  test('a streamed reply reaches an agent’s OpenAI client in parts: each part arrives before the next is sent', async () => {
     const sandbox = await fresh();
     let goOn = (): void => {};
     const { url } = await gatewayOf(async (request, response) => {
@@ -189,11 +213,15 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
       { host: process.execPath, inside: '/opt/node', writable: false },
       { host: resolve(dirname(import.meta.dirname), '../node_modules'), inside: '/opt/node_modules', writable: false },
     ];
-    const { stdout, stderr } = await shell(isolation, sandbox, '/opt/node stream.mjs', { network: toGateway(url, sandbox), mounts, memoryMb: 1024 });
+    const { stdout, stderr } = await shell(isolation, sandbox, '/opt/node stream.mjs', {
+      network: toGateway(url, sandbox),
+      mounts,
+      memoryMb: 1024,
+    });
     expect([stdout, stderr]).toEqual(['abc', '']);
   });
 
-  test('200 calls are under way at once, and 20 MB pass whole in both directions', async () => {
+  test('a sandbox can have 200 calls to the gateway under way at once, and 20 MB reach the gateway and come back whole', async () => {
     const sandbox = await fresh();
     const waiting: ServerResponse[] = [];
     const { url } = await gatewayOf(async (request, response) => {
@@ -208,11 +236,21 @@ threads = [threading.Thread(target=ask) for _ in range(200)]
 [t.start() for t in threads]; [t.join() for t in threads]
 body = os.urandom(20_000_000)
 print(len(answers), r.urlopen("${url}/echo", body).read() == body)`;
-    const result = await shell(isolation, sandbox, `python3 -c '${script}'`, { network: toGateway(url, sandbox), processes: 300, memoryMb: 4096, seconds: 60 });
-    expect([result.stdout, result.stderr, result.reason, result.gatewayFailures]).toEqual(['200 True\n', '', 'exited', 0]);
+    const result = await shell(isolation, sandbox, `python3 -c '${script}'`, {
+      network: toGateway(url, sandbox),
+      processes: 300,
+      memoryMb: 4096,
+      seconds: 60,
+    });
+    expect([result.stdout, result.stderr, result.reason, result.gatewayFailures]).toEqual([
+      '200 True\n',
+      '',
+      'exited',
+      0,
+    ]);
   });
 
-  test('a connection that either side cuts is cut for the other; a half-closed one still answers', async () => {
+  test('a connection that the agent or the gateway cuts is cut for the other; one that the agent half-closes still gets its answer', async () => {
     const sandbox = await fresh();
     const cutByAgent = Promise.withResolvers<void>();
     const gateway = await listening(
@@ -246,11 +284,11 @@ print([rest(start(b"cut me")), rest(half)])`;
     await cutByAgent.promise;
   });
 
-  describe('what the host sees of a gateway', () => {
+  describe('failures of the gateway that the host counts for an agent', () => {
     const nonsense = (port: string): string =>
       `for i in 1 2 3; do head -c 300000 /dev/urandom | curl -sS --http0.9 telnet://127.0.0.1:${port} || true; done`;
 
-    test('a missing gateway counts as a gateway failure', async () => {
+    test('a gateway that does not listen counts as a gateway failure', async () => {
       const sandbox = await fresh();
       const { server, url } = await gatewayOf(() => {});
       server.close();
@@ -268,7 +306,7 @@ print([rest(start(b"cut me")), rest(half)])`;
       expect([result.exitCode === 0, result.gatewayFailures]).toEqual([false, 1]);
     });
 
-    test('a live gateway that refuses bad input or cuts a reply has not failed', async () => {
+    test('a live gateway that refuses bad input or cuts a reply counts as no gateway failure', async () => {
       const sandbox = await fresh();
       const { url } = await gatewayOf((request, response) => {
         if (request.url === '/cut') response.write('part', () => response.destroy());
@@ -278,7 +316,7 @@ print([rest(start(b"cut me")), rest(half)])`;
       expect([result.exitCode === 0, result.gatewayFailures]).toEqual([false, 0]);
     });
 
-    test('an agent that kills its relay harms only itself', async () => {
+    test('an agent that kills its own relay loses the gateway, and this counts as no gateway failure', async () => {
       const sandbox = await fresh();
       const { url } = await gatewayOf((_, response) => response.end('ok'));
       const script = `curl -s ${url} && pkill -9 -f '[r]elay.py'; sleep 0.1; curl -s ${url}`;
@@ -287,7 +325,7 @@ print([rest(start(b"cut me")), rest(half)])`;
     });
   });
 
-  test('a command behind the relay keeps its exit code, its signals and its children', async () => {
+  test('a command in a sandbox with a relay has the same exit code, signals, child processes and descriptors as without one', async () => {
     const sandbox = await fresh();
     const { url } = await gatewayOf((_, response) => response.end('ok'));
     const network = toGateway(url, sandbox);

@@ -11,6 +11,9 @@ export async function countOomKills(): Promise<number> {
  * Returns true when the machine, and not the sandbox's own limit, made the kernel kill one of its processes. The machine's counter also
  * includes kills that other sandboxes caused themselves, so it is evidence only where there are no control groups.
  */
-export function wasMachineOutOfMemory({ oomKills, hitMemoryLimit }: MemoryKills, machine: { before: number; after: number }): boolean {
+export function wasMachineOutOfMemory(
+  { oomKills, hitMemoryLimit }: MemoryKills,
+  machine: { before: number; after: number },
+): boolean {
   return oomKills === null ? machine.after > machine.before : oomKills > 0 && !hitMemoryLimit;
 }

@@ -23,7 +23,13 @@ export type Door = AsyncDisposable & {
 
 export async function openDoor({ isolation, network }: { isolation: Isolation; network: Network }): Promise<Door> {
   if (isolation.kind !== 'bubblewrap' || network.kind !== 'gateway') {
-    return { mounts: [], relay: [], relayStarted: async () => true, close: async () => NO_GATEWAY_FAILURES, [Symbol.asyncDispose]: async () => {} };
+    return {
+      mounts: [],
+      relay: [],
+      relayStarted: async () => true,
+      close: async () => NO_GATEWAY_FAILURES,
+      [Symbol.asyncDispose]: async () => {},
+    };
   }
   const gateway = gatewayDoor(network.url);
   const forwarder = await hostWork('opening the way to the gateway', () => openForwarder(gateway, network.folder));

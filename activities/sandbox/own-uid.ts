@@ -26,7 +26,9 @@ export async function claimUid(home: string, name: string): Promise<number | nul
     const uid = FIRST + ((start + step) % COUNT);
     if (!busy.has(uid) && (await claim(join(folder, String(uid)), name))) return uid;
   }
-  throw new SandboxError(`no user id is free for a sandbox: all ${COUNT} are in use, so close sandboxes or run fewer trials on this host`);
+  throw new SandboxError(
+    `no user id is free for a sandbox: all ${COUNT} are in use, so close sandboxes or run fewer trials on this host`,
+  );
 }
 
 export async function releaseUid(home: string, uid: number | null): Promise<void> {

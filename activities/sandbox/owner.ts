@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { isRunning, startOf } from './process-start.ts';
+import { isRunning, startOf } from './process-table.ts';
 import { sandboxesFolder } from './sandboxes-folder.ts';
 
 /** The worker that made a sandbox. Another worker removes the sandbox only when this one is dead. */

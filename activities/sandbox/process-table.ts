@@ -1,4 +1,5 @@
-import { readFileSync, readdirSync, statSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
+import { isDead, listPids, readProcessStat } from '../../core/process-stat.ts';
 
 export type ProcessRow = { pid: number; parent: number; uid: number; threads: number; rssBytes: number };
 
@@ -6,24 +7,13 @@ const PAGE = 4096;
 
 /** Returns every process of the host, from /proc; empty where there is none. It is synchronous, because 300 processes take a few milliseconds. */
 export function processTable(): ProcessRow[] {
-  const rows: ProcessRow[] = [];
-  for (const pid of pids()) {
-    try {
-      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-      const [parent, threads, pages] = [fields[1], fields[17], fields[21]].map(Number);
-      rows.push({
-        pid,
-        parent: parent ?? 0,
-        uid: statSync(`/proc/${pid}`).uid,
-        threads: threads ?? 1,
-        rssBytes: (pages ?? 0) * PAGE,
-      });
-    } catch {
-      continue;
-    }
-  }
-  return rows;
+  return listPids().flatMap((pid) => {
+    const stat = readProcessStat(pid);
+    const uid = userOf(pid);
+    return stat === null || uid === null
+      ? []
+      : [{ pid, uid, parent: stat.parent, threads: stat.threads, rssBytes: stat.residentPages * PAGE }];
+  });
 }
 
 /** Returns `root`, its descendants, and every process of `uid`. */
@@ -34,24 +24,23 @@ export function treeOf(rows: ProcessRow[], root: number, uid: number | null): Pr
   return [...tree.values()];
 }
 
-/** Returns true when a process is gone, or is dead and its parent has not collected it yet. */
-export function isDead(pid: number): boolean {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return 'ZX'.includes(stat.charAt(stat.lastIndexOf(')') + 2));
-  } catch {
-    return true;
-  }
-}
-
 /** Returns true when the user has a process. */
 export function userHasProcesses(uid: number): boolean {
-  return pids().some((pid) => statSync(`/proc/${pid}`, { throwIfNoEntry: false })?.uid === uid && !isDead(pid));
+  return listPids().some((pid) => userOf(pid) === uid && !isDead(readProcessStat(pid)));
 }
+
+/** Returns the kernel's start time of a process, or null when there is no such process. The start time tells two processes with the same id apart. */
+export function startOf(pid: number): string | null {
+  const stat = readProcessStat(pid);
+  return stat && String(stat.startTicks);
+}
+
+/** Returns true when the process with this id and start time runs. */
+export const isRunning = (pid: number, started: string): boolean => startOf(pid) === started;
 
 /** Returns the processes whose environment has the exact entry `name=value`. */
 export function processesWith(entry: string): number[] {
-  return pids().filter((pid) => {
+  return listPids().filter((pid) => {
     try {
       return readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').includes(entry);
     } catch {
@@ -60,12 +49,10 @@ export function processesWith(entry: string): number[] {
   });
 }
 
-function pids(): number[] {
+function userOf(pid: number): number | null {
   try {
-    return readdirSync('/proc')
-      .map(Number)
-      .filter((pid) => pid > 0);
+    return statSync(`/proc/${pid}`).uid;
   } catch {
-    return [];
+    return null;
   }
 }

@@ -23,7 +23,9 @@ export type VerifierRewards = {
 export async function readRewards(folder: string, context: string): Promise<VerifierRewards> {
   const text = await readSmall(join(folder, 'reward.txt'), context);
   if (text !== null)
-    return { rewards: { reward: checked('reward.txt', NUMBER.test(text.trim()) ? Number(text) : text.trim(), context) } };
+    return {
+      rewards: { reward: checked('reward.txt', NUMBER.test(text.trim()) ? Number(text) : text.trim(), context) },
+    };
   const json = await readSmall(join(folder, 'reward.json'), context);
   if (json === null) throw new VerifierError(`no reward: neither reward.txt nor reward.json was written. ${context}`);
   const entries = Object.entries(parseObject(json, context));
@@ -39,7 +41,10 @@ export async function readRewards(folder: string, context: string): Promise<Veri
       turnRewards.set(name, parts);
     }
   }
-  return { rewards: Object.fromEntries(rewards), ...(turnRewards.size === 0 ? {} : { turnRewards: Object.fromEntries(turnRewards) }) };
+  return {
+    rewards: Object.fromEntries(rewards),
+    ...(turnRewards.size === 0 ? {} : { turnRewards: Object.fromEntries(turnRewards) }),
+  };
 }
 
 function checkedSum(where: string, parts: readonly number[], context: string): number {
@@ -75,7 +80,8 @@ async function readSmall(path: string, context: string): Promise<string | null> 
   try {
     if (!(await file.stat()).isFile()) return null;
     const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_BYTES + 1), 0, MAX_BYTES + 1, 0);
-    if (bytesRead > MAX_BYTES) throw new VerifierError(`${basename(path)} is longer than ${MAX_BYTES} bytes. ${context}`);
+    if (bytesRead > MAX_BYTES)
+      throw new VerifierError(`${basename(path)} is longer than ${MAX_BYTES} bytes. ${context}`);
     const bytes = buffer.subarray(0, bytesRead);
     if (!isUtf8(bytes)) throw new VerifierError(`${basename(path)} is not UTF-8. ${context}`);
     return bytes.toString('utf8');

@@ -8,7 +8,13 @@ import { copyFiles } from './copy-files.ts';
 import { createSandbox, type Sandbox } from './create-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import { sweepSandboxes } from './sweep-sandboxes.ts';
-import { isolations, sandboxWith, shell, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import {
+  isolations,
+  sandboxWith,
+  shell,
+  taskWith,
+  temporaryHome,
+} from '../../tests/support/harness/sandbox-fixtures.ts';
 import { SmallDisk } from '../../tests/support/harness/small-disk.ts';
 import { listTrash } from './trash.ts';
 import { verify } from './verify.ts';
@@ -37,20 +43,26 @@ async function fresh(): Promise<{ home: string; sandbox: Sandbox }> {
 afterEach(() => void vi.restoreAllMocks());
 
 describe.each(await isolations())('$kind', (here) => {
-  test.each(Object.entries(LEFT_BEHIND))('an agent that leaves %s is judged, and nothing of its sandbox stays', async (_, code) => {
-    const { home, sandbox } = await fresh();
-    await shell(here, sandbox, escaped(code));
-    // The verifier runs the agent's code, which may leave the same files.
-    const task = await taskWith(home, `cd $LOGS_DIR && ${escaped(code)}; test -f $WORK_DIR/solution.py && echo 1 > $LOGS_DIR/verifier/reward.txt`);
-    const { rewards } = await verify({ task, sandbox, isolation: here, signal: new AbortController().signal });
-    expect(rewards).toEqual({ reward: 1 });
-    await destroySandbox({ ...id, home });
-    expect(await readdir(join(home, 'sandboxes'))).toEqual(expect.not.arrayContaining(['t.1', 't.1.verify']));
-    expect(await listTrash(home)).toEqual([]);
-  });
+  test.each(Object.entries(LEFT_BEHIND))(
+    'the work of an agent that leaves %s is verified, and removing its sandbox leaves no file',
+    async (_, code) => {
+      const { home, sandbox } = await fresh();
+      await shell(here, sandbox, escaped(code));
+      // The verifier runs the agent's code, which may leave the same files.
+      const task = await taskWith(
+        home,
+        `cd $LOGS_DIR && ${escaped(code)}; test -f $WORK_DIR/solution.py && echo 1 > $LOGS_DIR/verifier/reward.txt`,
+      );
+      const { rewards } = await verify({ task, sandbox, isolation: here, signal: new AbortController().signal });
+      expect(rewards).toEqual({ reward: 1 });
+      await destroySandbox({ ...id, home });
+      expect(await readdir(join(home, 'sandboxes'))).toEqual(expect.not.arrayContaining(['t.1', 't.1.verify']));
+      expect(await listTrash(home)).toEqual([]);
+    },
+  );
 });
 
-test('the limit on entries counts folders and entries that are not copied', async () => {
+test('the limit on the files that a verifier gets counts folders and the links that it does not get', async () => {
   const { home, sandbox } = await fresh();
   for (let index = 0; index < 30; index += 1) mkdirSync(join(sandbox.work, String(index)));
   const copy = (entries: number) => copyFiles(sandbox.work, join(home, `copy-${entries}`), { bytes: 2 ** 20, entries });
@@ -59,40 +71,47 @@ test('the limit on entries counts folders and entries that are not copied', asyn
 });
 
 const refusal = await SmallDisk.refusal();
-test.skipIf(refusal !== null)(`files that cannot be removed are moved to the trash, counted and logged, and stop no worker (needs mount: ${refusal ?? 'works'})`, async () => {
-  const { home, sandbox } = await fresh();
-  const said = vi.spyOn(console, 'error').mockImplementation(() => {});
-  mkdirSync(join(sandbox.work, 'mounted'));
-  expect(spawnSync('mount', ['-t', 'tmpfs', 'tmpfs', join(sandbox.work, 'mounted')]).status).toBe(0);
-  onTestFinished(() => {
-    for (const folder of [sandbox.work, join(home, 'sandboxes/.trash')]) spawnSync('find', [folder, '-name', 'mounted', '-exec', 'umount', '-l', '{}', ';']);
-  });
-  await destroySandbox({ ...id, home });
-  expect(existsSync(sandbox.root)).toBe(false);
-  expect(await listTrash(home)).toHaveLength(1);
-  expect(said.mock.calls.join()).toContain('cannot be removed whole');
-  expect(await sweepSandboxes(home)).toEqual([]);
-  // The sweep tries again in the background.
-  await until(() => said.mock.calls.length === 2);
-  const again = await createSandbox({ ...id, home, task: await taskWith(home, 'true') });
-  expect(await readdir(again.work)).toEqual(['instruction.md']);
-});
+test.skipIf(refusal !== null)(
+  `sandbox files that cannot be removed are moved to the trash and logged, and stop no worker (needs mount: ${refusal ?? 'works'})`,
+  async () => {
+    const { home, sandbox } = await fresh();
+    const said = vi.spyOn(console, 'error').mockImplementation(() => {});
+    mkdirSync(join(sandbox.work, 'mounted'));
+    expect(spawnSync('mount', ['-t', 'tmpfs', 'tmpfs', join(sandbox.work, 'mounted')]).status).toBe(0);
+    onTestFinished(() => {
+      for (const folder of [sandbox.work, join(home, 'sandboxes/.trash')])
+        spawnSync('find', [folder, '-name', 'mounted', '-exec', 'umount', '-l', '{}', ';']);
+    });
+    await destroySandbox({ ...id, home });
+    expect(existsSync(sandbox.root)).toBe(false);
+    expect(await listTrash(home)).toHaveLength(1);
+    expect(said.mock.calls.join()).toContain('cannot be removed whole');
+    expect(await sweepSandboxes(home)).toEqual([]);
+    // The sweep tries again in the background.
+    await until(() => said.mock.calls.length === 2);
+    const again = await createSandbox({ ...id, home, task: await taskWith(home, 'true') });
+    expect(await readdir(again.work)).toEqual(['instruction.md']);
+  },
+);
 
-test.skipIf(refusal !== null)(`a full disk stops no removal (needs mount: ${refusal ?? 'works'})`, async ({ signal }) => {
-  const folder = await temporaryHome();
-  const disk = await SmallDisk.mount(join(folder.home, 'disk'), 8);
-  onTestFinished(async () => {
-    await disk.unmount();
-    await folder[Symbol.asyncDispose]();
-  });
-  const home = disk.folder;
-  const sandbox = await sandboxWith(home, { 'solution.py': '' });
-  await disk.whileFull(() => destroySandbox({ ...id, home }), signal);
-  expect(existsSync(sandbox.root)).toBe(false);
-  expect(await listTrash(home)).toEqual([]);
-});
+test.skipIf(refusal !== null)(
+  `a sandbox can be removed while the disk is full (needs mount: ${refusal ?? 'works'})`,
+  async ({ signal }) => {
+    const folder = await temporaryHome();
+    const disk = await SmallDisk.mount(join(folder.home, 'disk'), 8);
+    onTestFinished(async () => {
+      await disk.unmount();
+      await folder[Symbol.asyncDispose]();
+    });
+    const home = disk.folder;
+    const sandbox = await sandboxWith(home, { 'solution.py': '' });
+    await disk.whileFull(() => destroySandbox({ ...id, home }), signal);
+    expect(existsSync(sandbox.root)).toBe(false);
+    expect(await listTrash(home)).toEqual([]);
+  },
+);
 
-test('a sandbox begins fresh where a folder of its name without a known owner is in the way', async () => {
+test('a new sandbox begins without the files of a folder of its name that no known worker owns', async () => {
   const folder = await temporaryHome();
   onTestFinished(() => folder[Symbol.asyncDispose]());
   const stale = join(folder.home, 'sandboxes/t.1/work');

@@ -1,7 +1,6 @@
 import { join } from 'node:path';
 import type { Task } from '../../core/task.ts';
 import type { Agent } from './agent-file.ts';
-import { baseEnvironment } from './base-environment.ts';
 import { copyFiles } from './copy-files.ts';
 import { handOver, type Sandbox } from './create-sandbox.ts';
 import { hostWork } from './errors.ts';
@@ -9,6 +8,7 @@ import { isDiskFullForOthers } from './host-disk.ts';
 import type { Isolation } from './isolation.ts';
 import type { NETWORKS } from '../../core/networks.ts';
 import { gatewayDoor } from './network.ts';
+import { baseEnvironment, ownMounts, placeOf } from './place.ts';
 import { passable, sandboxUser } from './sandbox-user.ts';
 import { launch } from './launcher.ts';
 import type { EndReason, ProcessResult } from './run-process.ts';
@@ -48,15 +48,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
   const gateway = ownNetwork ? gatewayDoor(run.gateway).insideUrl : run.gateway;
   const trialUrl = `${gateway}/${encodeURIComponent(run.trialId)}`;
   const baseUrl = `${trialUrl}/v1`;
-  const place = wrapped
-    ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs', agents: '/agents' }
-    : {
-        work: sandbox.work,
-        home: sandbox.agentHome,
-        tmp: sandbox.tmp,
-        logs: sandbox.logs,
-        agents: await reachable(run),
-      };
+  const place = { ...placeOf(sandbox, isolation), agents: wrapped ? '/agents' : await reachable(run) };
   const values: Record<string, string> = {
     python: isolation.python.executable,
     agents: place.agents,
@@ -91,14 +83,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
     },
     isolation,
     uid: sandboxUser(isolation, sandbox),
-    mounts: [
-      { host: sandbox.work, inside: place.work, writable: true },
-      { host: sandbox.agentHome, inside: place.home, writable: true },
-      { host: sandbox.tmp, inside: place.tmp, writable: true },
-      { host: sandbox.shm, inside: '/dev/shm', writable: true },
-      { host: sandbox.logs, inside: place.logs, writable: true },
-      { host: run.agentsFolder, inside: place.agents, writable: false },
-    ],
+    mounts: [...ownMounts(sandbox, place), { host: run.agentsFolder, inside: place.agents, writable: false }],
     network: ownNetwork ? { kind: 'gateway', url: run.gateway, folder: sandbox.root } : { kind: 'host' },
     marker: sandbox.marker,
     root: sandbox.root,

@@ -19,7 +19,7 @@ async function fresh(): Promise<Sandbox> {
 }
 
 describe.each(await isolations())('$kind', (isolation) => {
-  test('an abort ends every process of the sandbox, also one that moved to its own session', async () => {
+  test('an aborted command in a sandbox ends with every process of the sandbox, also one that called setsid', async () => {
     const sandbox = await fresh();
     const controller = new AbortController();
     const running = shell(
@@ -37,7 +37,7 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(living(sandbox)).toBe(0);
   });
 
-  test('the end of a sandbox leaves another deployment’s processes of the same name running', async () => {
+  test('removing a sandbox leaves the processes of another deployment’s sandbox of the same name running', async () => {
     const [ours, theirs] = [await fresh(), await fresh()];
     const running = shell(isolation, theirs, 'read -t 2 < <(sleep 600); echo ok');
     while (living(theirs) < 2) await sleep(20);
@@ -46,39 +46,39 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(await running).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'ok\n' });
   });
 
-  test('background processes are ended after a process that ended well', async () => {
+  test('when an agent’s command has ended well, the processes that it left in the background are ended too', async () => {
     const sandbox = await fresh();
     const result = await shell(isolation, sandbox, 'setsid nohup sleep 600 >/dev/null 2>&1 & sleep 0.1; echo ok');
     expect(result).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'ok\n' });
     expect(living(sandbox)).toBe(0);
   });
 
-  test('a background process that holds the output open does not delay the end', async () => {
+  test('an agent’s command ends without waiting for a background process that holds its output open', async () => {
     const result = await shell(isolation, await fresh(), 'sleep 600 & echo ok');
     expect(result).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'ok\n' });
   });
 
-  test('a process that ignores SIGTERM ends when its time is over', async () => {
+  test('a sandbox’s command that ignores SIGTERM is ended when its time is over', async () => {
     const sandbox = await fresh();
     const result = await shell(isolation, sandbox, 'trap "" TERM; while :; do sleep 1; done', { seconds: 0.3 });
     expect(result.reason).toBe('timed_out');
     expect(living(sandbox)).toBe(0);
   });
 
-  test('output beyond its limit is cut, and the process ends', async () => {
+  test('a sandbox’s command that prints more than its limit is ended, and its output is cut at the limit', async () => {
     const result = await shell(isolation, await fresh(), 'yes', { outputBytes: 5000 });
     expect(result.reason).toBe('output_limit');
     expect(result.stdout.length).toBe(5000);
   });
 
-  test('a process that takes more memory than it may is ended', async () => {
+  test('a sandbox’s process that takes more memory than the sandbox may have is ended', async () => {
     const result = await shell(isolation, await fresh(), 'exec python3 -c "x = bytearray(300 * 2**20)"', {
       memoryMb: 100,
     });
     expect(result.exitCode === 1 ? result.stderr : result.reason).toMatch(/MemoryError|out_of_memory/);
   });
 
-  test('processes that together take more memory than they may are ended, and files in memory count', async () => {
+  test('a sandbox’s processes are ended when they take too much memory together; files in memory count', async () => {
     const eater = `python3 -c "x = bytearray(b'x') * (60 * 2**20); import time; time.sleep(600)"`;
     const files = `python3 -c '
 import os, time
@@ -101,24 +101,27 @@ time.sleep(600)
   });
 
   // Root's own processes are not limited, and a sandbox runs as root only without a user of its own.
-  test.skipIf(isolation.kind === 'none' && process.getuid?.() === 0)('a fork bomb is ended, and none of its processes is left', async () => {
-    const sandbox = await fresh();
-    const result = await shell(isolation, sandbox, 'f() { sleep 20 & f | f & }; f; sleep 20', {
-      seconds: 2,
-      processes: 20,
-    });
-    expect(['timed_out', 'process_limit', 'output_limit']).toContain(result.reason);
-    expect(living(sandbox)).toBe(0);
-  });
+  test.skipIf(isolation.kind === 'none' && process.getuid?.() === 0)(
+    'a fork bomb in a sandbox is ended, and none of its processes is left',
+    async () => {
+      const sandbox = await fresh();
+      const result = await shell(isolation, sandbox, 'f() { sleep 20 & f | f & }; f; sleep 20', {
+        seconds: 2,
+        processes: 20,
+      });
+      expect(['timed_out', 'process_limit', 'output_limit']).toContain(result.reason);
+      expect(living(sandbox)).toBe(0);
+    },
+  );
 
-  test('a file cannot grow past its limit', async () => {
+  test('no file of a sandbox can grow past the sandbox’s storage limit', async () => {
     const result = await shell(isolation, await fresh(), 'head -c 20000000 /dev/zero > big; stat -c %s big', {
       storageMb: 1,
     });
     expect(Number(result.stdout)).toBeLessThanOrEqual(2 ** 20);
   });
 
-  test('the agent cannot read the worker’s environment', async () => {
+  test('an agent cannot read the worker’s environment, except without any isolation', async () => {
     process.env.TRIALGATE_SECRET = 'the-secret-of-this-test';
     onTestFinished(() => void delete process.env.TRIALGATE_SECRET);
     const all = 'env; cat /proc/*/environ 2>/dev/null | tr "\\0" "\\n"';
@@ -128,17 +131,17 @@ time.sleep(600)
     if (isolation.kind !== 'none') expect(result.stdout).not.toContain('the-secret-of-this-test');
   });
 
-  test('an unknown command ends with exit code 127, as in a shell', async () => {
+  test('an unknown command in a sandbox ends with exit code 127, as in a shell', async () => {
     const result = await shell(isolation, await fresh(), 'exec no-such-command');
     expect(result).toMatchObject({ reason: 'exited', exitCode: 127 });
   });
 
-  test('after an abort before the start nothing runs', async () => {
+  test('a sandbox’s command that is aborted before its start does not run', async () => {
     const result = await shell(isolation, await fresh(), 'echo ran', { signal: AbortSignal.abort() });
     expect(result).toMatchObject({ reason: 'cancelled', stdout: '' });
   });
 
-  test('many files that are small enough alone count together against the storage, also those that are deleted and still open', async () => {
+  test('a sandbox is ended when its files together exceed its storage limit, also files that are deleted and still open', async () => {
     const writing = 'for i in $(seq 20); do head -c 4M /dev/zero > file-$i; sleep 0.3; done; sleep 60';
     const deleting = `python3 -c '
 import os, time
@@ -150,11 +153,13 @@ for _ in range(8):
     held[-1].flush()
 time.sleep(60)
 '`;
-    const ends = [writing, deleting].map(async (script) => (await shell(isolation, await fresh(), script, { storageMb: 10, seconds: 60 })).reason);
+    const ends = [writing, deleting].map(
+      async (script) => (await shell(isolation, await fresh(), script, { storageMb: 10, seconds: 60 })).reason,
+    );
     expect(await Promise.all(ends)).toEqual(['storage_limit', 'storage_limit']);
   });
 
-  test('a sandbox that opens very many descriptors is ended, with control groups and without', async () => {
+  test('a sandbox whose processes open very many descriptors is ended, with control groups and without', async () => {
     const open = `python3 -c '
 import os, time
 try:
@@ -163,7 +168,9 @@ except OSError: print(number, flush=True)
 time.sleep(60)
 '`;
     for (const form of [isolation, { ...isolation, cgroup: null }]) {
-      const { reason, stdout } = await shell(form, await fresh(), `for i in 1 2 3; do ${open} & done; wait`, { seconds: 60 });
+      const { reason, stdout } = await shell(form, await fresh(), `for i in 1 2 3; do ${open} & done; wait`, {
+        seconds: 60,
+      });
       expect(reason).toBe('descriptor_limit');
       expect(stdout).toBe('4096\n'.repeat(3));
     }
@@ -171,14 +178,16 @@ time.sleep(60)
 });
 
 const worker = (await isolations()).find(({ bwrap }) => bwrap);
-test.skipIf(process.getuid?.() !== 0 || !worker)('files in a folder that its owner has closed count against the storage, also for a worker that is not root (skipped unless root)', async () => {
-  await using folder = await temporaryHome();
-  const bwrap = join(folder.home, 'bwrap');
-  await copyFile(worker?.bwrap ?? '', bwrap);
-  const root = join(folder.home, 'root');
-  await mkdir(root);
-  await chown(root, 61_999, 61_999);
-  const code = `
+test.skipIf(process.getuid?.() !== 0 || !worker)(
+  'files in a folder without permissions count against a sandbox’s storage limit, also for a worker that is not root (skipped unless root)',
+  async () => {
+    await using folder = await temporaryHome();
+    const bwrap = join(folder.home, 'bwrap');
+    await copyFile(worker?.bwrap ?? '', bwrap);
+    const root = join(folder.home, 'root');
+    await mkdir(root);
+    await chown(root, 61_999, 61_999);
+    const code = `
     import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
     import { watchStorage } from ${JSON.stringify(new URL('./storage-watch.ts', import.meta.url).href)};
     mkdirSync('closed');
@@ -188,6 +197,12 @@ test.skipIf(process.getuid?.() !== 0 || !worker)('files in a folder that its own
     const onExcess = (excess) => process.exit(excess === 'storage_limit' ? 0 : 1);
     watchStorage({ root: process.cwd(), storageMb: 10, pid: process.pid, uid: null, isolation, onExcess });
     setTimeout(() => process.exit(2), 30_000);`;
-  const child = spawn(process.execPath, ['--input-type=module', '-e', code], { uid: 61_999, gid: 61_999, cwd: root, stdio: 'inherit' });
-  expect(await once(child, 'exit')).toEqual([0, null]);
-});
+    const child = spawn(process.execPath, ['--input-type=module', '-e', code], {
+      uid: 61_999,
+      gid: 61_999,
+      cwd: root,
+      stdio: 'inherit',
+    });
+    expect(await once(child, 'exit')).toEqual([0, null]);
+  },
+);

@@ -3,14 +3,13 @@ import { closeSync, openSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import { BoundedOutput } from './bounded-output.ts';
 import { bubblewrapArgv, type Mount } from './bubblewrap.ts';
-import { onCores } from './cores.ts';
 import { hostWork, SandboxError } from './errors.ts';
 import { NO_MEMORY_KILLS, openCgroup, type Cgroup, type MemoryKills } from './cgroup.ts';
 import type { GatewayFailures } from './gateway-watch.ts';
 import type { Isolation } from './isolation.ts';
 import { killTree, MARKER, namespaceGone } from './kill-tree.ts';
 import { removeLeftFiles } from './left-files.ts';
-import { limited, type Limits } from './limits.ts';
+import { limited, onCores, type Limits } from './limits.ts';
 import type { Network } from './network.ts';
 import { openDoor, type Door } from './open-door.ts';
 import { watchStorage } from './storage-watch.ts';
@@ -38,14 +37,15 @@ export type ProcessSpec = {
 
 export type EndReason = 'exited' | 'timed_out' | 'output_limit' | 'cancelled' | Excess;
 
-export type ProcessResult = GatewayFailures & MemoryKills & {
-  reason: EndReason;
-  exitCode: number | null;
-  signal: NodeJS.Signals | null;
-  stdout: string;
-  stderr: string;
-  seconds: number;
-};
+export type ProcessResult = GatewayFailures &
+  MemoryKills & {
+    reason: EndReason;
+    exitCode: number | null;
+    signal: NodeJS.Signals | null;
+    stdout: string;
+    stderr: string;
+    seconds: number;
+  };
 
 /**
  * Runs one process to its end within its limits. When it returns, the process and all that it started are dead, whatever ended it. An
@@ -55,7 +55,11 @@ export type ProcessResult = GatewayFailures & MemoryKills & {
 export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   await using door = await openDoor(spec);
   const { cgroup: parents } = spec.isolation;
-  const cgroup = parents && (await hostWork("making the sandbox's control group", async () => openCgroup(parents, { ...spec.limits, processes: spec.limits.processes + OURS })));
+  const cgroup =
+    parents &&
+    (await hostWork("making the sandbox's control group", async () =>
+      openCgroup(parents, { ...spec.limits, processes: spec.limits.processes + OURS }),
+    ));
   const result = await runBehind(spec, door, cgroup).finally(() => cgroup?.remove());
   // The command does not run without its relay, so this is the host's failure.
   if (result.reason === 'exited' && !(await door.relayStarted()))
@@ -63,7 +67,11 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   return { ...result, ...(await door.close()) };
 }
 
-async function runBehind(spec: ProcessSpec, door: Door, cgroup: Cgroup | null): Promise<Omit<ProcessResult, keyof GatewayFailures>> {
+async function runBehind(
+  spec: ProcessSpec,
+  door: Door,
+  cgroup: Cgroup | null,
+): Promise<Omit<ProcessResult, keyof GatewayFailures>> {
   const started = performance.now();
   const elapsed = (): number => (performance.now() - started) / 1000;
   const namespaced = spec.isolation.kind === 'bubblewrap';
@@ -104,7 +112,8 @@ async function runBehind(spec: ProcessSpec, door: Door, cgroup: Cgroup | null): 
   });
   const { status, ...result } = exit;
   const memory = cgroup?.memoryKills() ?? NO_MEMORY_KILLS;
-  const wasKilled = result.signal === 'SIGKILL' || result.exitCode === SIGKILL_EXIT || (namespaced && !status.includes('exit-code'));
+  const wasKilled =
+    result.signal === 'SIGKILL' || result.exitCode === SIGKILL_EXIT || (namespaced && !status.includes('exit-code'));
   if (result.reason === 'exited' && wasKilled && memory.oomKills && memory.hitMemoryLimit)
     return { ...result, ...memory, reason: 'out_of_memory', seconds: elapsed() };
   // bubblewrap reports the exit code of a command that it started; nothing else can write there.
@@ -118,7 +127,12 @@ async function runBehind(spec: ProcessSpec, door: Door, cgroup: Cgroup | null): 
 const SIGKILL_EXIT = 137;
 
 /** Watches the limits that the kernel does not enforce. */
-function watch({ limits, root, uid, isolation }: ProcessSpec, pid: number | undefined, cgroup: Cgroup | null, onExcess: (excess: Excess) => void): () => void {
+function watch(
+  { limits, root, uid, isolation }: ProcessSpec,
+  pid: number | undefined,
+  cgroup: Cgroup | null,
+  onExcess: (excess: Excess) => void,
+): () => void {
   if (!pid) return () => {};
   const stops = [watchStorage({ ...limits, root, pid, uid, isolation, onExcess })];
   if (!cgroup) stops.push(watchTree({ ...limits, pid, uid, onExcess }));
@@ -127,15 +141,26 @@ function watch({ limits, root, uid, isolation }: ProcessSpec, pid: number | unde
 
 type Exit = Omit<ProcessResult, 'seconds' | keyof GatewayFailures | keyof MemoryKills> & { status: string };
 
-function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker, network }: ProcessSpec, door: Door, enter: string[]) {
+function begin(
+  { argv, cwd, env, limits, isolation, uid, mounts, marker, network }: ProcessSpec,
+  door: Door,
+  enter: string[],
+) {
   const { bwrap, python, kind, seccomp } = isolation;
   const wrapped = kind === 'bubblewrap' && bwrap !== null;
   const inside = { uid, python, mounts: [...mounts, ...door.mounts], cwd, hostNetwork: network.kind === 'host' };
   const filter = wrapped && seccomp ? openSync(seccomp, 'r') : null;
-  const wrap = wrapped ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3, ...(filter === null ? {} : { seccompFd: 4 }) }) : [];
+  const wrap = wrapped
+    ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3, ...(filter === null ? {} : { seccompFd: 4 }) })
+    : [];
   // The relay is a process of the same user. It does not use up the agent's limit.
   const processes = limits.processes + (door.relay.length > 0 ? 1 : 0);
-  const [command = '', ...args] = [...enter, ...wrap, ...door.relay, ...limited(argv, { ...limits, processes }, isolation, uid)];
+  const [command = '', ...args] = [
+    ...enter,
+    ...wrap,
+    ...door.relay,
+    ...limited(argv, { ...limits, processes }, isolation, uid),
+  ];
   const child = spawn(command, args, {
     cwd: wrapped ? '/' : cwd,
     env: { ...env, [MARKER]: marker },

@@ -5,7 +5,7 @@ import { isolation } from './isolation.ts';
 import { sandboxUser } from './sandbox-user.ts';
 import { temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
-test('without bubblewrap a sandbox never runs as root because its own user cannot reach its folder', async () => {
+test('without bubblewrap a sandbox whose user cannot reach its folder is refused, instead of running as root', async () => {
   await using folder = await temporaryHome();
   mkdirSync(join(folder.home, 'closed'), { mode: 0o700 });
   const user = { ...(await isolation()), kind: 'user', ownUser: true } as const;

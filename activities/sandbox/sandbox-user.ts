@@ -10,7 +10,9 @@ import type { Isolation } from './isolation.ts';
 export function sandboxUser(isolation: Isolation, { uid, root }: { uid: number | null; root: string }): number | null {
   if (!isolation.ownUser) return null;
   if (isolation.kind === 'bubblewrap' || passable(dirname(root))) return uid;
-  throw new SandboxError(`the sandboxes' users cannot reach ${dirname(root)}: set TMPDIR to a folder that every user can reach, or install bubblewrap`);
+  throw new SandboxError(
+    `the sandboxes' users cannot reach ${dirname(root)}: set TMPDIR to a folder that every user can reach, or install bubblewrap`,
+  );
 }
 
 /** Returns true when every user can reach the folder's content. A folder that does not exist yet is made so. */

@@ -26,14 +26,32 @@ NATIVE = {"x86_64": "amd64", "aarch64": "arm64"}
 # New namespaces would give a sandbox capabilities inside them, and so more of the kernel to attack.
 CLONE_NEW_NAMESPACES = 0x7E020000
 REFUSED = {
-    *("mount", "mount_setattr", "move_mount", "open_tree", "fsconfig", "fsmount", "fsopen", "fspick", "umount", "umount2"),
+    *(
+        "mount",
+        "mount_setattr",
+        "move_mount",
+        "open_tree",
+        "fsconfig",
+        "fsmount",
+        "fsopen",
+        "fspick",
+        "umount",
+        "umount2",
+    ),
     *("unshare", "setns", "pivot_root", "sethostname", "setdomainname", "quotactl", "quotactl_fd", "syslog", "reboot"),
     *("keyctl", "add_key", "request_key", "name_to_handle_at", "userfaultfd", "memfd_secret"),
 }
 # A filter cannot read the flags of this call, which are behind a pointer. C libraries use clone if it is missing.
 UNKNOWN_TO_SANDBOXES = {"clone3"}
 # Many versions of libseccomp lack these calls, which are as harmless as their older forms. The numbers are universal.
-NEWER = {"futex_waitv": 449, "cachestat": 451, "fchmodat2": 452, "futex_wake": 454, "futex_wait": 455, "futex_requeue": 456}
+NEWER = {
+    "futex_waitv": 449,
+    "cachestat": 451,
+    "fchmodat2": 452,
+    "futex_wake": 454,
+    "futex_wait": 455,
+    "futex_requeue": 456,
+}
 
 
 class Comparison(ctypes.Structure):
@@ -68,7 +86,8 @@ def main(profile_path: str, output_path: str) -> None:
             continue
         action = action_of(rule["action"], rule.get("errnoRet"))
         comparisons = [
-            Comparison(each["index"], COMPARE[each["op"]], each["value"], each["valueTwo"]) for each in rule["args"] or []
+            Comparison(each["index"], COMPARE[each["op"]], each["value"], each["valueTwo"])
+            for each in rule["args"] or []
         ]
         for name in rule["names"]:
             if name not in handled and action != action_of(profile["defaultAction"], profile.get("defaultErrnoRet")):

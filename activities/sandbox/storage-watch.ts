@@ -30,11 +30,12 @@ export function watchStorage({ root, storageMb, pid, uid, isolation, onExcess }:
   const excess = async (): Promise<Excess | null> => {
     const deleted = deletedFiles(treeOf(recentTable(), pid, uid).map((row) => row.pid));
     if (deleted === null) return 'descriptor_limit';
-    if ((await measure(root, '--block-size=1', isolation)) + deleted.diskBytes > storageMb * 2 ** 20) return 'storage_limit';
+    if ((await measure(root, '--block-size=1', isolation)) + deleted.diskBytes > storageMb * 2 ** 20)
+      return 'storage_limit';
     return (await measure(root, '--inodes', isolation)) > MAX_ENTRIES ? 'storage_limit' : null;
   };
   const watch = async (): Promise<void> => {
-    for (let pause = INTERVAL_MS; ; ) {
+    for (let pause = INTERVAL_MS; ;) {
       await sleep(pause, undefined, { signal: stop.signal, ref: false });
       const start = performance.now();
       const found = await excess();
@@ -58,12 +59,31 @@ function recentTable(): ProcessRow[] {
 }
 
 /** `du` walks by descriptors, so depth and names do not matter. It fails for files that are removed meanwhile, but counts the rest. */
-async function measure(folder: string, unit: '--block-size=1' | '--inodes', isolation: Pick<Isolation, 'kind' | 'bwrap'>): Promise<number> {
+async function measure(
+  folder: string,
+  unit: '--block-size=1' | '--inodes',
+  isolation: Pick<Isolation, 'kind' | 'bwrap'>,
+): Promise<number> {
   const du = ['du', '-s', '-x', unit, '--', folder];
   const counted = await output(du);
   // An agent can close its folders to a worker that is not root. The owner of a user namespace may enter them from inside.
-  if (counted.isWhole || process.getuid?.() === 0 || isolation.kind !== 'bubblewrap' || !isolation.bwrap) return counted.amount;
-  const asOwner = await output([isolation.bwrap, '--unshare-user', '--uid', '0', '--gid', '0', '--cap-add', 'CAP_DAC_READ_SEARCH', '--dev-bind', '/', '/', '--', ...du]);
+  if (counted.isWhole || process.getuid?.() === 0 || isolation.kind !== 'bubblewrap' || !isolation.bwrap)
+    return counted.amount;
+  const asOwner = await output([
+    isolation.bwrap,
+    '--unshare-user',
+    '--uid',
+    '0',
+    '--gid',
+    '0',
+    '--cap-add',
+    'CAP_DAC_READ_SEARCH',
+    '--dev-bind',
+    '/',
+    '/',
+    '--',
+    ...du,
+  ]);
   return Math.max(counted.amount, asOwner.amount);
 }
 

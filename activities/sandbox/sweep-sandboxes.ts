@@ -14,6 +14,8 @@ export async function sweepSandboxes(home: string): Promise<string[]> {
     await removeNamed(home, name, { keepInTrash: true });
     swept.push(name);
   }
-  void emptyTrash(home).catch((error: unknown) => console.error(`the sandboxes' trash cannot be emptied: ${String(error)}`));
+  void emptyTrash(home).catch((error: unknown) =>
+    console.error(`the sandboxes' trash cannot be emptied: ${String(error)}`),
+  );
   return swept;
 }

@@ -60,5 +60,8 @@ export async function listTrash(home: string): Promise<string[]> {
 /** Logs the paths that cannot be removed and does not fail, because nobody who waits for a removal can fix the problem. */
 async function throwAway(path: string): Promise<void> {
   const failure = await remove(path).catch((error: unknown) => String(error));
-  if (failure) console.error(`a sandbox cannot be removed whole: ${failure}. Its remains are in ${path} and can be removed by hand`);
+  if (failure)
+    console.error(
+      `a sandbox cannot be removed whole: ${failure}. Its remains are in ${path} and can be removed by hand`,
+    );
 }

@@ -30,13 +30,16 @@ describe.each(all)('$kind', (isolation) => {
     ['0x1', 'found "0x1"'],
     ['', 'found ""'],
     ['1 1', 'found "1 1"'],
-  ])('reward.txt with %j gives no reward but an error that names the fault', async (text, message) => {
-    const writing = `echo '${text}' > $LOGS_DIR/verifier/reward.txt`;
-    await expect(verdict(isolation, writing)).rejects.toMatchObject({
-      name: 'VerifierError',
-      message: expect.stringContaining(message),
-    });
-  });
+  ])(
+    'a verifier that writes %j to reward.txt gives no reward but an error that names the fault',
+    async (text, message) => {
+      const writing = `echo '${text}' > $LOGS_DIR/verifier/reward.txt`;
+      await expect(verdict(isolation, writing)).rejects.toMatchObject({
+        name: 'VerifierError',
+        message: expect.stringContaining(message),
+      });
+    },
+  );
 
   test.each([
     ['{"a": 1, "b": "0.5"}', 'reward.json: b: a reward is a number from 0 to 1, found "0.5"'],
@@ -48,20 +51,26 @@ describe.each(all)('$kind', (isolation) => {
     ['{"a": [0.5, 2]}', 'reward.json: a[1]: a reward is a number from 0 to 1, found 2'],
     ['{"a": [0.5, [0.5]]}', 'reward.json: a[1]'],
     ['{"a": [0.6, 0.6]}', 'reward.json: a: the rewards of all turns add up to at most 1, found 1.2'],
-  ])('reward.json with %s gives no reward but an error that names the fault', async (json, message) => {
-    const writing = `echo '${json}' > $LOGS_DIR/verifier/reward.json`;
-    await expect(verdict(isolation, writing)).rejects.toMatchObject({
-      name: 'VerifierError',
-      message: expect.stringContaining(message),
-    });
-  });
+  ])(
+    'a verifier that writes %s to reward.json gives no reward but an error that names the fault',
+    async (json, message) => {
+      const writing = `echo '${json}' > $LOGS_DIR/verifier/reward.json`;
+      await expect(verdict(isolation, writing)).rejects.toMatchObject({
+        name: 'VerifierError',
+        message: expect.stringContaining(message),
+      });
+    },
+  );
 
-  test('reward.json gives rewards by name', async () => {
-    const { rewards, turnRewards } = await verdict(isolation, `echo '{"tests": 0.5, "style": 1}' > $LOGS_DIR/verifier/reward.json`);
+  test('a verifier gives rewards by name in reward.json', async () => {
+    const { rewards, turnRewards } = await verdict(
+      isolation,
+      `echo '{"tests": 0.5, "style": 1}' > $LOGS_DIR/verifier/reward.json`,
+    );
     expect({ rewards, turnRewards }).toEqual({ rewards: { tests: 0.5, style: 1 }, turnRewards: undefined });
   });
 
-  test('a list in reward.json is what each turn earned, and its sum is the reward; a rounding error above 1 is 1', async () => {
+  test('a list in reward.json is what each turn earned, and its sum is the reward, at most 1 despite rounding', async () => {
     const json = '{"tests": 0.5, "steps": [0.25, 0, 0.5], "constructor": [0.7, 0.1, 0.1, 0.1], "none": []}';
     const { rewards, turnRewards } = await verdict(isolation, `echo '${json}' > $LOGS_DIR/verifier/reward.json`);
     expect(rewards).toEqual({ tests: 0.5, steps: 0.75, constructor: expect.closeTo(1), none: 0 });
@@ -69,23 +78,23 @@ describe.each(all)('$kind', (isolation) => {
     expect(turnRewards).toEqual({ steps: [0.25, 0, 0.5], constructor: [0.7, 0.1, 0.1, 0.1], none: [] });
   });
 
-  test('tests that crash without a reward are an error that quotes their output', async () => {
+  test('a verifier whose tests crash without a reward gives an error that quotes their output', async () => {
     await expect(verdict(isolation, 'echo "no pytest here" >&2; exit 3')).rejects.toThrow(
       /no reward.*exit code 3 \(no pytest here\)/,
     );
   });
 
-  test('tests that hang are ended at their deadline and give no reward', async () => {
+  test('a verifier whose tests hang is ended at its deadline and gives no reward', async () => {
     await expect(verdict(isolation, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 600')).rejects.toThrow(/timed_out/);
   });
 
-  test('a link in the place of the reward file gives no reward', async () => {
+  test('a verifier that leaves a link instead of a reward file gives no reward', async () => {
     await expect(
       verdict(isolation, 'echo 1 > $WORK_DIR/one; ln -s $WORK_DIR/one $LOGS_DIR/verifier/reward.txt'),
     ).rejects.toThrow(/no reward/);
   });
 
-  test('links in the agent’s work are skipped and named', async () => {
+  test('a verifier does not get the links in the agent’s work, and its verdict names them', async () => {
     await using folder = await temporaryHome();
     const task = await taskWith(folder.home, 'ls -R $WORK_DIR; echo 1 > $LOGS_DIR/verifier/reward.txt');
     const sandbox = await sandboxWith(folder.home, { 'solution.py': '', 'deep/er/file.txt': '' }, task);
@@ -97,7 +106,7 @@ describe.each(all)('$kind', (isolation) => {
     expect(stdoutTail).not.toContain('passwd');
   });
 
-  test('the agent’s changes reach neither the verifier’s logs nor its tests, and the verifier’s changes do not reach the agent’s work', async () => {
+  test('an agent’s changes reach neither the verifier’s logs nor its tests, and the verifier’s changes do not reach the agent’s work', async () => {
     await using folder = await temporaryHome();
     const task = await taskWith(
       folder.home,
@@ -109,7 +118,7 @@ describe.each(all)('$kind', (isolation) => {
     expect(existsSync(join(sandbox.work, 'tests'))).toBe(false);
   });
 
-  test('an aborted verification gives no verdict', async () => {
+  test('a verifier that is aborted gives no rewards', async () => {
     await using folder = await temporaryHome();
     const task = await taskWith(folder.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 600');
     const sandbox = await sandboxWith(folder.home, {}, task);
@@ -120,7 +129,7 @@ describe.each(all)('$kind', (isolation) => {
 });
 
 test.skipIf(!all.some(({ kind }) => kind === 'bubblewrap'))(
-  'a foreign task’s absolute paths exist (needs bubblewrap)',
+  'a verifier of a Harbor task finds the absolute paths that Harbor gives it, such as /tests and /logs (needs bubblewrap)',
   async () => {
     const isolation = all.find(({ kind }) => kind === 'bubblewrap');
     if (!isolation) return;
@@ -129,7 +138,7 @@ test.skipIf(!all.some(({ kind }) => kind === 'bubblewrap'))(
   },
 );
 
-test('without bubblewrap a task with absolute paths fails with a hint at the variables to use', async () => {
+test('without bubblewrap a verifier that uses absolute paths fails with an error that names the variables to use', async () => {
   const plain = all.find(({ kind }) => kind === 'none');
   if (plain)
     await expect(verdict(plain, 'echo 1 > /logs/verifier/reward.txt')).rejects.toThrow(

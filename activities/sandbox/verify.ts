@@ -2,7 +2,7 @@ import { chmod, mkdir } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import type { Task } from '../../core/task.ts';
-import { baseEnvironment } from './base-environment.ts';
+import { baseEnvironment, ownMounts, placeOf } from './place.ts';
 import { copyFiles } from './copy-files.ts';
 import { emptySandbox, handOver, type Sandbox } from './create-sandbox.ts';
 import { removeNamed } from './destroy-sandbox.ts';
@@ -51,7 +51,9 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
   try {
     signal.throwIfAborted();
     const copying = AbortSignal.any([signal, AbortSignal.timeout(COPY_MS)]);
-    const { clean, skipped } = await hostWork(`verifying ${sandbox.name}`, () => prepare(task, sandbox, name, copying)).catch((error: unknown) => {
+    const { clean, skipped } = await hostWork(`verifying ${sandbox.name}`, () =>
+      prepare(task, sandbox, name, copying),
+    ).catch((error: unknown) => {
       signal.throwIfAborted();
       throw error;
     });
@@ -59,7 +61,8 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
     const oomKills = await countOomKills();
     const result = await runTests(task, clean, isolation, signal);
     signal.throwIfAborted();
-    if (await isDiskFullForOthers(clean, task.environment.storageMb)) throw new SandboxError(`verifying ${sandbox.name}: the disk is full; free some space`);
+    if (await isDiskFullForOthers(clean, task.environment.storageMb))
+      throw new SandboxError(`verifying ${sandbox.name}: the disk is full; free some space`);
     const stdoutTail = result.stdout.slice(-4000);
     if (result.reason !== 'exited')
       throw new VerifierError(
@@ -78,7 +81,12 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
 
 type CleanPlace = Sandbox & { tests: string };
 
-async function prepare(task: Task, sandbox: Sandbox, name: string, signal: AbortSignal): Promise<{ clean: CleanPlace; skipped: string[] }> {
+async function prepare(
+  task: Task,
+  sandbox: Sandbox,
+  name: string,
+  signal: AbortSignal,
+): Promise<{ clean: CleanPlace; skipped: string[] }> {
   const clean = await emptySandbox(sandbox.home, name);
   const tests = join(clean.root, 'tests');
   const { skipped } = await copyFiles(sandbox.work, clean.work, WORK_LIMITS, { signal }).catch((error: unknown) => {
@@ -101,10 +109,7 @@ async function runTests(
   isolation: Isolation,
   signal: AbortSignal,
 ): Promise<ProcessResult> {
-  const place =
-    isolation.kind === 'bubblewrap'
-      ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs', tests: '/tests' }
-      : { work: clean.work, home: clean.agentHome, tmp: clean.tmp, logs: clean.logs, tests: clean.tests };
+  const place = { ...placeOf(clean, isolation), tests: isolation.kind === 'bubblewrap' ? '/tests' : clean.tests };
   return launch({
     argv: ['bash', join(place.tests, 'test.sh')],
     cwd: place.work,
@@ -126,11 +131,7 @@ async function runTests(
     isolation,
     uid: sandboxUser(isolation, clean),
     mounts: [
-      { host: clean.work, inside: place.work, writable: true },
-      { host: clean.agentHome, inside: place.home, writable: true },
-      { host: clean.tmp, inside: place.tmp, writable: true },
-      { host: clean.shm, inside: '/dev/shm', writable: true },
-      { host: clean.logs, inside: place.logs, writable: true },
+      ...ownMounts(clean, place),
       // The tests are a copy for this run alone, and writable: they may hide their answers before they run foreign code.
       { host: clean.tests, inside: place.tests, writable: true },
     ],

@@ -22,7 +22,7 @@ async function write(name: string, files: Record<string, string | null>): Promis
   return join(folder, name);
 }
 
-test('a task has Harbor’s keys and defaults', async () => {
+test('a task.toml has Harbor’s keys, and what it leaves out has Harbor’s defaults', async () => {
   const toml = `
 version = "1.0"
 [task]
@@ -61,19 +61,25 @@ test.each([
   ],
   ['a negative limit', { 'task.toml': '[environment]\nmemory_mb = -1' }, /task\.toml: environment\.memory_mb/],
   ['a section that is none', { 'task.toml': 'verifier = 3' }, /task\.toml: verifier: .*expected object/],
-])('a task with %s is refused with the file and the key', async (_, files, message) => {
+])('a task with %s is refused with an error that names the file and the key', async (_, files, message) => {
   const bad = await write('bad', files);
   await expect(loadTask(bad)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(message) });
   await expect(listTasks([folder])).rejects.toThrow(message);
 });
 
-test.each(['instruction.md', 'task.toml', 'tests/test.sh', 'tests', 'environment'])('a task whose %s is a link out of its folder is refused', async (name) => {
-  const outside = await write('outside', { 'environment/file': 'theirs' });
-  const linked = await write('linked', {});
-  await rm(join(linked, name), { recursive: true, force: true });
-  await symlink(join(outside, name), join(linked, name));
-  await expect(loadTask(linked)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(/linked\/[a-z.]+.* leads out of the task/) });
-});
+test.each(['instruction.md', 'task.toml', 'tests/test.sh', 'tests', 'environment'])(
+  'a task whose %s is a link out of its folder is refused',
+  async (name) => {
+    const outside = await write('outside', { 'environment/file': 'theirs' });
+    const linked = await write('linked', {});
+    await rm(join(linked, name), { recursive: true, force: true });
+    await symlink(join(outside, name), join(linked, name));
+    await expect(loadTask(linked)).rejects.toMatchObject({
+      code: 'bad_input',
+      message: expect.stringMatching(/linked\/[a-z.]+.* leads out of the task/),
+    });
+  },
+);
 
 test('a task can be a link and can have links to its own files', async () => {
   const task = await write('task', { 'instruction.md': null, 'text.md': 'Linked.' });
@@ -82,7 +88,7 @@ test('a task can be a link and can have links to its own files', async () => {
   expect(await loadTask(join(folder, 'link'))).toMatchObject({ name: 'task', folder: task, instruction: 'Linked.' });
 });
 
-test('a pipe in the place of the instruction is refused at once', async () => {
+test('a task whose instruction.md is a named pipe is refused at once, without waiting for a writer', async () => {
   const task = await write('piped', { 'instruction.md': null });
   execFileSync('mkfifo', [join(task, 'instruction.md')]);
   await expect(loadTask(task)).rejects.toThrow(/instruction\.md is not a regular file/);
@@ -95,11 +101,14 @@ test('a task that an agent wrote into its sandbox is refused, also after the san
   const removed = join(deployment.home, 'sandboxes/.trash/t.1.removed');
   await cp(sandbox.root, removed, { recursive: true });
   for (const written of [join(sandbox.work, 'task'), join(removed, 'work/task')]) {
-    await expect(loadTask(written)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('lies in a sandbox') });
+    await expect(loadTask(written)).rejects.toMatchObject({
+      code: 'bad_input',
+      message: expect.stringContaining('lies in a sandbox'),
+    });
   }
 });
 
-test('a folder of tasks is listed sorted and each task once', async () => {
+test('the tasks of folders that a run file names are listed sorted, and each task once', async () => {
   for (const name of ['b', 'c', 'a']) await write(name, {});
   await writeFile(join(folder, 'README.md'), '');
   const [a, b, c] = ['a', 'b', 'c'].map((name) => join(folder, name));
@@ -108,7 +117,7 @@ test('a folder of tasks is listed sorted and each task once', async () => {
   expect(await listTasks([])).toEqual([]);
 });
 
-test('a missing folder and an empty folder are refused', async () => {
+test('a tasks folder that is missing or empty is refused', async () => {
   await expect(listTasks([join(folder, 'nowhere')])).rejects.toThrow(/no folder .*nowhere/);
   await expect(listTasks([folder])).rejects.toThrow(/neither a task nor a folder of tasks/);
 });

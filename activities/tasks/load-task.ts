@@ -1,12 +1,31 @@
 import { realpath, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { parse, TomlError } from 'smol-toml';
+import { z } from 'zod';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Task } from '../../core/task.ts';
 import { isInsideSandbox } from './inside-sandbox.ts';
 import { locate } from './locate.ts';
 import { readInside, requireInside } from './read-inside.ts';
-import { taskFile } from './task-file.ts';
+
+const seconds = z.number().positive();
+const count = z.number().positive();
+const texts = z.record(z.string(), z.string());
+
+/** `task.toml` as Harbor writes it. Other keys are ignored, as Harbor ignores them. */
+const taskFile = z.looseObject({
+  task: z.looseObject({ name: z.string().min(1).optional(), description: z.string().optional() }).prefault({}),
+  agent: z.looseObject({ timeout_sec: seconds.default(600) }).prefault({}),
+  verifier: z.looseObject({ timeout_sec: seconds.default(600), env: texts.default({}) }).prefault({}),
+  environment: z
+    .looseObject({
+      cpus: count.default(1),
+      memory_mb: count.default(2048),
+      storage_mb: count.default(10240),
+      env: texts.default({}),
+    })
+    .prefault({}),
+});
 
 /**
  * Loads a task.
@@ -14,7 +33,8 @@ import { taskFile } from './task-file.ts';
  */
 export async function loadTask(folder: string): Promise<Task> {
   const root = await realpath(await locate(folder));
-  if (await isInsideSandbox(root)) throw new TrialgateError('bad_input', `${root} lies in a sandbox: an agent may have written it, so it is no task`);
+  if (await isInsideSandbox(root))
+    throw new TrialgateError('bad_input', `${root} lies in a sandbox: an agent may have written it, so it is no task`);
   const file = join(root, 'task.toml');
   const parsed = taskFile.safeParse(parseToml(await required(root, 'task.toml'), file));
   if (!parsed.success) {

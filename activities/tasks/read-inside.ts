@@ -15,7 +15,8 @@ export async function readInside(root: string, name: string): Promise<string> {
   const path = join(root, name);
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
-    if (!isBelow(root, await readlink(`/proc/self/fd/${file.fd}`))) throw new TrialgateError('bad_input', `${path} ${LEAVES}`);
+    if (!isBelow(root, await readlink(`/proc/self/fd/${file.fd}`)))
+      throw new TrialgateError('bad_input', `${path} ${LEAVES}`);
     if (!(await file.stat()).isFile()) throw new TrialgateError('bad_input', `${path} is not a regular file`);
     return await file.readFile('utf8');
   } finally {

@@ -13,10 +13,11 @@ const pause = (): number => Math.min(Math.max(2_000, 10 * heartbeating), 6_000);
 /** Sends Temporal a heartbeat every few seconds while `work` runs, and aborts the signal when the activity is cancelled. */
 export async function whileHeartbeating<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const context = Context.current();
-  const next = () => setTimeout(() => {
-    context.heartbeat();
-    timer = next();
-  }, pause());
+  const next = () =>
+    setTimeout(() => {
+      context.heartbeat();
+      timer = next();
+    }, pause());
   heartbeating += 1;
   let timer = next();
   try {

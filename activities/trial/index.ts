@@ -12,7 +12,7 @@ export const trialActivities = (deps: Deps) => ({
   sealTrial: sealTrial(deps),
 });
 
-/** The activity that waits until a host has a place for a sandbox, and opens the trial there. */
+/** The activity that waits until a host has a slot for a sandbox, and opens the trial there. */
 export const sandboxActivities = (deps: Deps) => ({
   openTrial: openTrial(deps),
 });

@@ -2,27 +2,117 @@ import { expect, test } from 'vitest';
 import { judgeAgentEnd, type ProcessEnd, type Witness } from './judge-agent-end.ts';
 
 const done: ProcessEnd = { ending: 'done', reason: null, killed: false };
-const crashed: ProcessEnd = { ending: 'agent_error', reason: 'the agent ended with exit code 75: the gateway failed', killed: false };
+const crashed: ProcessEnd = {
+  ending: 'agent_error',
+  reason: 'the agent ended with exit code 75: the gateway failed',
+  killed: false,
+};
 const killed: ProcessEnd = { ending: 'agent_error', reason: 'the agent ended with SIGKILL', killed: true };
-const nothing: Witness = { isDiskFull: false, isMachineOutOfMemory: false, isGatewayAway: false, hasGatewayFailed: false, unanswered: null, earlier: 0, enginesAnswer: true };
+const nothing: Witness = {
+  isDiskFull: false,
+  isMachineOutOfMemory: false,
+  isGatewayAway: false,
+  hasGatewayFailed: false,
+  unanswered: null,
+  earlier: 0,
+  enginesAnswer: true,
+};
 const engine = { fault: 'engine', reason: 'engine_cut: the reply broke off' } as const;
 
 test.each<[string, ProcessEnd, Partial<Witness>, string | null, string | undefined]>([
-  ['an end without an event is the agent’s', done, {}, null, undefined],
-  ['a crash without an event is the agent’s, whatever its exit code and its words', crashed, {}, 'agent_error', undefined],
-  ['a kill without an event is the agent’s', killed, {}, 'agent_error', undefined],
-  ['a full disk is the host’s', done, { isDiskFull: true }, 'infra_error', 'host'],
-  ['a crash in front of a gateway that is away is the gateway’s', crashed, { isGatewayAway: true }, 'infra_error', 'gateway'],
-  ['an end after a gateway that took no connection is the gateway’s, however the agent exits', done, { hasGatewayFailed: true }, 'infra_error', 'gateway'],
-  ['a gateway that goes after the agent has ended well changes nothing', done, { isGatewayAway: true }, null, undefined],
-  ['a kill on a machine without memory is the host’s', killed, { isMachineOutOfMemory: true }, 'infra_error', 'host'],
-  ['a crash on a machine without memory is the agent’s', crashed, { isMachineOutOfMemory: true }, 'agent_error', undefined],
-  ['a kill on a machine without memory is the agent’s when it comes a third time', killed, { isMachineOutOfMemory: true, earlier: 2 }, 'agent_error', undefined],
-  ['a crash after a call that the engine failed is the engine’s', crashed, { unanswered: engine }, 'infra_error', 'engine'],
-  ['a good end after a call that the engine failed is the engine’s too: how it exits does not count', done, { unanswered: engine }, 'infra_error', 'engine'],
-  ['a crash after a failed call is the agent’s when it comes a third time and the engines answer others', crashed, { unanswered: engine, earlier: 2 }, 'agent_error', undefined],
-  ['a crash after a failed call is the engine’s as often as it comes while the engines answer nobody', crashed, { unanswered: engine, earlier: 9, enginesAnswer: false }, 'infra_error', 'engine'],
-  ['a gateway that is away is believed as often as it comes', crashed, { isGatewayAway: true, earlier: 9 }, 'infra_error', 'gateway'],
+  ['an agent’s good end is its own when nothing else failed', done, {}, null, undefined],
+  [
+    'an agent’s crash is agent_error when nothing else failed, whatever its exit code and output say',
+    crashed,
+    {},
+    'agent_error',
+    undefined,
+  ],
+  ['an agent that was killed is agent_error when nothing else failed', killed, {}, 'agent_error', undefined],
+  [
+    'an agent that ends while the disk is full is infra_error of the host',
+    done,
+    { isDiskFull: true },
+    'infra_error',
+    'host',
+  ],
+  [
+    'an agent’s crash while the gateway cannot be reached is infra_error of the gateway',
+    crashed,
+    { isGatewayAway: true },
+    'infra_error',
+    'gateway',
+  ],
+  [
+    'an agent whose last connection the gateway did not take is infra_error of the gateway, however the agent exits',
+    done,
+    { hasGatewayFailed: true },
+    'infra_error',
+    'gateway',
+  ],
+  [
+    'an agent’s good end stays its own when the gateway fails afterwards',
+    done,
+    { isGatewayAway: true },
+    null,
+    undefined,
+  ],
+  [
+    'an agent that was killed while the host was out of memory is infra_error of the host',
+    killed,
+    { isMachineOutOfMemory: true },
+    'infra_error',
+    'host',
+  ],
+  [
+    'an agent’s crash without a kill is agent_error, also while the host was out of memory',
+    crashed,
+    { isMachineOutOfMemory: true },
+    'agent_error',
+    undefined,
+  ],
+  [
+    'a trial’s third attempt that was killed while the host was out of memory is agent_error',
+    killed,
+    { isMachineOutOfMemory: true, earlier: 2 },
+    'agent_error',
+    undefined,
+  ],
+  [
+    'an agent’s crash after a call that the engine failed is infra_error of the engine',
+    crashed,
+    { unanswered: engine },
+    'infra_error',
+    'engine',
+  ],
+  [
+    'an agent’s good end after a call that the engine failed is infra_error of the engine too',
+    done,
+    { unanswered: engine },
+    'infra_error',
+    'engine',
+  ],
+  [
+    'a trial’s third crash after a call that the engine failed is agent_error when the engines answer other trials',
+    crashed,
+    { unanswered: engine, earlier: 2 },
+    'agent_error',
+    undefined,
+  ],
+  [
+    'an agent’s crash after a call that the engine failed stays infra_error of the engine while the engines answer no trial',
+    crashed,
+    { unanswered: engine, earlier: 9, enginesAnswer: false },
+    'infra_error',
+    'engine',
+  ],
+  [
+    'an agent’s crash while the gateway cannot be reached is infra_error, however often the trial had one',
+    crashed,
+    { isGatewayAway: true, earlier: 9 },
+    'infra_error',
+    'gateway',
+  ],
 ])('%s', (_, end, witness, outcome, evidence) => {
   expect(judgeAgentEnd(end, { ...nothing, ...witness })).toMatchObject({ outcome, ...(evidence ? { evidence } : {}) });
   expect(judgeAgentEnd(end, { ...nothing, ...witness }).evidence).toBe(evidence);

@@ -36,11 +36,17 @@ const BELIEVED = 2;
  * and its output do not count, because a model learns to produce whatever gives it another try.
  */
 export function judgeAgentEnd({ ending, reason, killed }: ProcessEnd, witness: Witness): Judgement {
-  const { isDiskFull, isGatewayAway, hasGatewayFailed, isMachineOutOfMemory, unanswered, earlier, enginesAnswer } = witness;
-  const infra = (evidence: Evidence, what: string): Judgement => ({ outcome: 'infra_error', evidence, reason: reason === null ? what : `${what}; ${reason}` });
+  const { isDiskFull, isGatewayAway, hasGatewayFailed, isMachineOutOfMemory, unanswered, earlier, enginesAnswer } =
+    witness;
+  const infra = (evidence: Evidence, what: string): Judgement => ({
+    outcome: 'infra_error',
+    evidence,
+    reason: reason === null ? what : `${what}; ${reason}`,
+  });
   if (isDiskFull) return infra('host', "the host's disk is full");
   if (hasGatewayFailed || (isGatewayAway && ending !== 'done')) return infra('gateway', 'the gateway was away');
   if (isMachineOutOfMemory && killed && earlier < BELIEVED) return infra('host', 'the machine ran out of memory');
-  if (unanswered && (earlier < BELIEVED || !enginesAnswer)) return infra(unanswered.fault, `its last call failed: ${unanswered.reason}`);
+  if (unanswered && (earlier < BELIEVED || !enginesAnswer))
+    return infra(unanswered.fault, `its last call failed: ${unanswered.reason}`);
   return { outcome: ending === 'done' ? null : ending, reason };
 }

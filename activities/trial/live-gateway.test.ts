@@ -15,7 +15,7 @@ async function gateway(status = 200): Promise<string> {
   return `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
 }
 
-test('attempts are spread over all gateways', async () => {
+test('attempts of trials are spread over all gateways that answer', async () => {
   const urls = [await gateway(), await gateway()];
   const given = [await liveGateway(urls, never), await liveGateway(urls, never)];
   expect(given.toSorted()).toEqual(urls.toSorted());
@@ -26,8 +26,10 @@ test('an attempt is given a gateway that answers and says that it can serve', as
   for (let i = 0; i < 3; i++) expect(await liveGateway(['http://127.0.0.1:9', ill, alive], never)).toBe(alive);
 });
 
-test('an attempt fails when no gateway answers, and ends its wait when it is cancelled', async () => {
-  await expect(liveGateway(['http://127.0.0.1:9'], never, 0)).rejects.toThrow('no gateway answers at http://127.0.0.1:9');
+test('an attempt fails when no gateway answers in time, and one that is cancelled stops waiting for a gateway', async () => {
+  await expect(liveGateway(['http://127.0.0.1:9'], never, 0)).rejects.toThrow(
+    'no gateway answers at http://127.0.0.1:9',
+  );
   const controller = new AbortController();
   const waiting = liveGateway(['http://127.0.0.1:9'], controller.signal);
   controller.abort(new Error('cancelled'));

@@ -9,12 +9,19 @@ let turn = 0;
  * is lost.
  * @throws Error that names the gateways when none answers
  */
-export async function liveGateway(urls: readonly string[], signal: AbortSignal, patienceMs = PATIENCE_MS): Promise<string> {
+export async function liveGateway(
+  urls: readonly string[],
+  signal: AbortSignal,
+  patienceMs = PATIENCE_MS,
+): Promise<string> {
   const first = turn++;
   const inTurn = urls.map((_, i) => urls[(first + i) % urls.length] ?? '');
   for (const end = Date.now() + patienceMs; ; await sleep(LOOK_EVERY_MS, undefined, { signal })) {
     for (const url of inTurn) if (await answers(url, signal)) return url;
-    if (Date.now() >= end) throw new Error(`no gateway answers at ${urls.join(', ')}: start one, or correct the gateway URLs of this worker`);
+    if (Date.now() >= end)
+      throw new Error(
+        `no gateway answers at ${urls.join(', ')}: start one, or correct the gateway URLs of this worker`,
+      );
   }
 }
 

@@ -4,8 +4,14 @@ import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 
 const RUN = { model: 'm', tasks: ['t'], iterations: 1, max_response_length: 64 };
 
-test('a trial samples as its run file says, and grammars are enforced unless the run file says `hint`', () => {
-  expect(samplingOf(parseRunConfig(RUN, 'run'))).toEqual({ temperature: 1, max_tokens: 64, constrained_decoding: 'enforce' });
-  expect(samplingOf(parseRunConfig({ ...RUN, sampling: { temperature: 0.7 }, constrained_decoding: 'hint' }, 'run'))).toEqual({ temperature: 0.7, max_tokens: 64, constrained_decoding: 'hint' });
+test('a trial samples with its run file’s settings, and its engine enforces grammars unless the run file says `constrained_decoding: hint`', () => {
+  expect(samplingOf(parseRunConfig(RUN, 'run'))).toEqual({
+    temperature: 1,
+    max_tokens: 64,
+    constrained_decoding: 'enforce',
+  });
+  expect(
+    samplingOf(parseRunConfig({ ...RUN, sampling: { temperature: 0.7 }, constrained_decoding: 'hint' }, 'run')),
+  ).toEqual({ temperature: 0.7, max_tokens: 64, constrained_decoding: 'hint' });
   expect(() => parseRunConfig({ ...RUN, constrained_decoding: 'off' }, 'run')).toThrow('constrained_decoding');
 });

@@ -10,11 +10,11 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { loadTask } from '../tasks/load-task.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
-export type OpenTrial = { trialId: string; attempt: number; member: number; group: GroupPlan };
+export type OpenTrial = { trialId: string; attempt: number; trialIndex: number; group: GroupPlan };
 /** The result of opening a trial. One that has an outcome is not run again. `host` is the task queue of the worker that has the attempt's sandbox. */
 export type OpenedTrial = { finished: Outcome } | { finished: null; attempt: number; host: string };
 
-/** Opens an attempt, and its sandbox on this host as soon as there is a place. */
+/** Opens an attempt, and its sandbox on this host as soon as there is a slot. */
 export const openTrial =
   (deps: Deps) =>
   async (input: OpenTrial): Promise<OpenedTrial> =>
@@ -29,12 +29,17 @@ export const openTrial =
       }),
     );
 
-async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
-  const { trialId, member, group } = input;
+async function openAttemptOf(
+  deps: Deps,
+  input: OpenTrial,
+  config: RunConfig,
+): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
+  const { trialId, trialIndex, group } = input;
   const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
   if (row?.outcome) return { finished: row.outcome };
   // Temporal's retry of this activity continues the attempt that its first try opened.
-  if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created') return { finished: null, attempt: row.attempt };
+  if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created')
+    return { finished: null, attempt: row.attempt };
   // A group that runs again after its workflow was lost starts after every recorded attempt.
   const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
   await openAttempt(deps.db, {
@@ -42,7 +47,7 @@ async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): P
     attempt,
     runId: group.runId,
     groupId: group.id,
-    member,
+    trialIndex,
     task: group.task,
     agent: group.agent,
     sampling: samplingOf(config),

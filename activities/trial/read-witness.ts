@@ -14,23 +14,40 @@ type EndedAttempt = {
 const BEFORE_ITS_END_MS = 120_000;
 
 /** Reads the gateway's records of an attempt that just ended. They are evidence of whose fault the end is. */
-export async function readWitness(db: Database, { trialId, attempt, gatewayFailedAt }: EndedAttempt): Promise<Pick<Witness, 'hasGatewayFailed' | 'unanswered' | 'earlier' | 'enginesAnswer'>> {
+export async function readWitness(
+  db: Database,
+  { trialId, attempt, gatewayFailedAt }: EndedAttempt,
+): Promise<Pick<Witness, 'hasGatewayFailed' | 'unanswered' | 'earlier' | 'enginesAnswer'>> {
   const ofAttempt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt));
   const hasGatewayFailed =
     gatewayFailedAt !== null &&
     Date.now() - gatewayFailedAt < BEFORE_ITS_END_MS &&
-    (await db.$count(calls, and(ofAttempt, eq(calls.status, 'completed'), gte(calls.endedAt, new Date(gatewayFailedAt))))) === 0;
+    (await db.$count(
+      calls,
+      and(ofAttempt, eq(calls.status, 'completed'), gte(calls.endedAt, new Date(gatewayFailedAt))),
+    )) === 0;
   const answeredLater = sql`exists (select from calls later where later.trial_id = ${trialId} and later.attempt = ${attempt}
     and later.status = 'completed' and later.started_at >= ${calls.endedAt})`;
   const [failed] = await db
     .select({ fault: calls.fault, reason: calls.reason })
     .from(calls)
-    .where(and(ofAttempt, inArray(calls.fault, ['engine', 'gateway', 'store']), gte(calls.endedAt, new Date(Date.now() - BEFORE_ITS_END_MS)), sql`not ${answeredLater}`))
+    .where(
+      and(
+        ofAttempt,
+        inArray(calls.fault, ['engine', 'gateway', 'store']),
+        gte(calls.endedAt, new Date(Date.now() - BEFORE_ITS_END_MS)),
+        sql`not ${answeredLater}`,
+      ),
+    )
     .orderBy(sql`${calls.seq} desc`)
     .limit(1);
-  const earlier = await db.$count(attempts, and(eq(attempts.trialId, trialId), eq(attempts.outcome, 'infra_error'), isNotNull(attempts.evidence)));
+  const earlier = await db.$count(
+    attempts,
+    and(eq(attempts.trialId, trialId), eq(attempts.outcome, 'infra_error'), isNotNull(attempts.evidence)),
+  );
   const { fault, reason } = failed ?? {};
-  if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store') return { hasGatewayFailed, unanswered: null, earlier, enginesAnswer: true };
+  if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store')
+    return { hasGatewayFailed, unanswered: null, earlier, enginesAnswer: true };
   // Reads only trials of the run that are open or ended a moment ago, because an attempt can take hours and a run has many trials.
   const { rows } = await db.execute(sql`
     select from trials own join trials others on others.run_id = own.run_id join calls on calls.trial_id = others.id and calls.attempt = others.attempt

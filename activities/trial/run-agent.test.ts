@@ -17,7 +17,11 @@ import { taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fix
 
 type Place = { db: Database; gatewayUrl: string; network?: 'gateway' | 'host'; onSandbox?: (root: string) => void };
 
-async function endOf(agent: string, trial: { id: string; attempt: number }, { db, gatewayUrl, network, onSandbox }: Place): Promise<AgentEnd> {
+async function endOf(
+  agent: string,
+  trial: { id: string; attempt: number },
+  { db, gatewayUrl, network, onSandbox }: Place,
+): Promise<AgentEnd> {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true');
   const key = { trialId: trial.id, attempt: trial.attempt };
@@ -25,7 +29,15 @@ async function endOf(agent: string, trial: { id: string; attempt: number }, { db
   await sandboxes.open(key, task, new AbortController().signal, network);
   if (onSandbox) await sandboxes.use(key, async ({ sandbox }) => onSandbox(sandbox.root));
   const temporal = new Client({ connection: Connection.lazy() });
-  const deps = { db, temporal, gatewayUrls: [gatewayUrl], home: folder.home, secret: SECRET, hostQueue: 'host', sandboxes };
+  const deps = {
+    db,
+    temporal,
+    gatewayUrls: [gatewayUrl],
+    home: folder.home,
+    secret: SECRET,
+    hostQueue: 'host',
+    sandboxes,
+  };
   const end: AgentEnd = await new MockActivityEnvironment().run(runAgent(deps), { ...key, agent, seconds: 20 });
   await sandboxes.close(key);
   expect(sandboxes.slots.free).toBe(1);
@@ -46,42 +58,56 @@ async function refusingGateway({ dies = false } = {}) {
   };
 }
 
-test('an agent that crashed because its gateway died ends as infra_error', async () => {
+test('an attempt whose agent crashed because the gateway died ends as infra_error', async () => {
   using refusing = await refusingGateway({ dies: true });
   // The store is not asked, because it may be down together with the gateway.
   const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
   const end = await endOf('oneshot', { id: 't', attempt: 1 }, { db, gatewayUrl: refusing.url });
-  expect(end).toMatchObject({ outcome: 'infra_error', evidence: 'gateway', reason: expect.stringContaining('the gateway refused') });
-});
-
-test.skipIf((await isolation()).kind !== 'bubblewrap')('a run’s `network: host` opens the host’s network to its agents, and the log warns of it', async () => {
-  const warned = vi.spyOn(console, 'warn').mockImplementation(() => {});
-  onTestFinished(() => warned.mockRestore());
-  let root = '';
-  const confined: boolean[] = [];
-  const server = createServer((request, response) => {
-    if (request.method === 'POST') confined.push(existsSync(join(root, 'gateway.sock')));
-    response.writeHead(request.method === 'POST' ? 404 : 200).end();
+  expect(end).toMatchObject({
+    outcome: 'infra_error',
+    evidence: 'gateway',
+    reason: expect.stringContaining('the gateway refused'),
   });
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  onTestFinished(() => void server.close().closeAllConnections());
-  const address = server.address();
-  const gatewayUrl = `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
-  // The store's answer about the calls does not matter here.
-  const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
-  for (const network of ['gateway', 'host'] as const) {
-    await endOf('oneshot', { id: 't', attempt: 1 }, { db, gatewayUrl, network, onSandbox: (folder) => (root = folder) }).catch(() => null);
-  }
-  expect(confined).toEqual([true, false]);
-  expect(warned.mock.calls).toEqual([[expect.stringMatching(/WARNING: the agent oneshot .*network: host/)]]);
 });
 
-describe('an agent in front of a gateway', () => {
+test.skipIf((await isolation()).kind !== 'bubblewrap')(
+  'a run with `network: host` gives its agents the host’s network, and the worker’s log warns of it',
+  async () => {
+    const warned = vi.spyOn(console, 'warn').mockImplementation(() => {});
+    onTestFinished(() => warned.mockRestore());
+    let root = '';
+    const confined: boolean[] = [];
+    const server = createServer((request, response) => {
+      if (request.method === 'POST') confined.push(existsSync(join(root, 'gateway.sock')));
+      response.writeHead(request.method === 'POST' ? 404 : 200).end();
+    });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    onTestFinished(() => void server.close().closeAllConnections());
+    const address = server.address();
+    const gatewayUrl = `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
+    // The store's answer about the calls does not matter here.
+    const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
+    for (const network of ['gateway', 'host'] as const) {
+      await endOf(
+        'oneshot',
+        { id: 't', attempt: 1 },
+        { db, gatewayUrl, network, onSandbox: (folder) => (root = folder) },
+      ).catch(() => null);
+    }
+    expect(confined).toEqual([true, false]);
+    expect(warned.mock.calls).toEqual([[expect.stringMatching(/WARNING: the agent oneshot .*network: host/)]]);
+  },
+);
+
+describe('an agent with a gateway and a fake engine', () => {
   const gateway = useGateway();
 
-  test('a trial whose calls are used up ends as truncated, however its agent exits', async () => {
+  test('a trial whose budget of calls is used up ends as truncated, however its agent exits', async () => {
     const trial = await gateway.trial({ budgets: { calls: 1 } });
-    expect(await endOf('repair', trial, { db: gateway.db, gatewayUrl: gateway.gateway.url })).toMatchObject({ outcome: 'truncated', reason: 'budget_exhausted' });
+    expect(await endOf('repair', trial, { db: gateway.db, gatewayUrl: gateway.gateway.url })).toMatchObject({
+      outcome: 'truncated',
+      reason: 'budget_exhausted',
+    });
     expect((await trial.calls()).filter((call) => call.finishReason === 'stop')).toHaveLength(1);
   });
 
@@ -106,22 +132,27 @@ describe('an agent in front of a gateway', () => {
     [['status_500'], { outcome: 'agent_error' }],
     [['bad_request'], { outcome: 'agent_error' }],
     [['dead', 'none'], { outcome: 'agent_error' }],
-  ])('an agent that crashed after calls that the engine answered by %j ends as %j', async (faults, expected) => {
-    const end = await crashedAfter(...faults);
-    expect(end).toMatchObject({ ...expected, reason: expect.stringContaining('the gateway refused') });
-    expect(end.evidence).toBe(expected.evidence);
-  });
+  ])(
+    'an attempt whose agent crashed after calls in which the fake engine had the faults %j ends as %j',
+    async (faults, expected) => {
+      const end = await crashedAfter(...faults);
+      expect(end).toMatchObject({ ...expected, reason: expect.stringContaining('the gateway refused') });
+      expect(end.evidence).toBe(expected.evidence);
+    },
+  );
 
-  test('a gateway that took no connection has failed the agent until a later call is answered', async () => {
+  test('a gateway that did not take an agent’s connection counts as failed until it answers a later call of the agent', async () => {
     const trial = await gateway.trial();
     const witness = { trialId: trial.id, attempt: 1, gatewayFailedAt: Date.now() };
     expect(await readWitness(gateway.db, witness)).toMatchObject({ hasGatewayFailed: true });
     expect((await trial.chat(ASK)).status).toBe(200);
     expect(await readWitness(gateway.db, witness)).toMatchObject({ hasGatewayFailed: false });
-    expect(await readWitness(gateway.db, { ...witness, gatewayFailedAt: null })).toMatchObject({ hasGatewayFailed: false });
+    expect(await readWitness(gateway.db, { ...witness, gatewayFailedAt: null })).toMatchObject({
+      hasGatewayFailed: false,
+    });
   });
 
-  test('a trial that ends by its engine for the third time, while the engine answers others, is its agent’s error', async () => {
+  test('a trial’s third attempt that fails after an engine’s fault is agent_error when the engine answers other trials', async () => {
     await gateway.givePool('run', 'default');
     const outcomes = [];
     const trial = await gateway.trial({ trialId: 'thrice', runId: 'run' });
@@ -135,7 +166,8 @@ describe('an agent in front of a gateway', () => {
       expect((await other.chat(ASK)).status).toBe(200);
       const end = await endOf('oneshot', { id: trial.id, attempt }, { db: gateway.db, gatewayUrl: refusing.url });
       outcomes.push(end.outcome);
-      if (end.outcome === 'infra_error') await sealTrial(gateway.db, { trialId: trial.id, attempt, outcome: end.outcome, evidence: end.evidence });
+      if (end.outcome === 'infra_error')
+        await sealTrial(gateway.db, { trialId: trial.id, attempt, outcome: end.outcome, evidence: end.evidence });
     }
     expect(outcomes).toEqual(['infra_error', 'infra_error', 'agent_error']);
   });

@@ -24,53 +24,70 @@ export type AgentEnd = {
 export type AgentTurn = { trialId: string; attempt: number; agent: string };
 
 /** Runs the agent in its sandbox. The agent knows only a base URL, a key and its task. */
-export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentEnd> => {
-  const { trialId, attempt } = input;
-  const agent = await loadAgent(agentsFolder, input.agent);
-  const ran = await deps.sandboxes.use(input, ({ sandbox, task, network: ofRun }) =>
-    whileHeartbeating(async (signal) => {
-      const gateway = await liveGateway(deps.gatewayUrls, signal);
-      const network = ofRun ?? agent.network;
-      if (network === 'host') warnOfHostNetwork(agent.name);
-      const oomKills = await countOomKills();
-      const result = await runInSandbox({
-        agent,
-        agentsFolder,
-        task,
-        sandbox,
-        isolation: await isolation(),
-        trialId,
-        gateway,
-        network,
-        apiKey: attemptKey(deps.secret, trialId, attempt),
-        model: 'policy',
-        signal,
-      });
+export const runAgent =
+  (deps: Deps) =>
+  async (input: AgentTurn): Promise<AgentEnd> => {
+    const { trialId, attempt } = input;
+    const agent = await loadAgent(agentsFolder, input.agent);
+    const ran = await deps.sandboxes.use(input, ({ sandbox, task, network: ofRun }) =>
+      whileHeartbeating(async (signal) => {
+        const gateway = await liveGateway(deps.gatewayUrls, signal);
+        const network = ofRun ?? agent.network;
+        if (network === 'host') warnOfHostNetwork(agent.name);
+        const oomKills = await countOomKills();
+        const result = await runInSandbox({
+          agent,
+          agentsFolder,
+          task,
+          sandbox,
+          isolation: await isolation(),
+          trialId,
+          gateway,
+          network,
+          apiKey: attemptKey(deps.secret, trialId, attempt),
+          model: 'policy',
+          signal,
+        });
+        return {
+          result,
+          isMachineOutOfMemory: wasMachineOutOfMemory(result.process, {
+            before: oomKills,
+            after: await countOomKills(),
+          }),
+          isGatewayAway: result.ending === 'agent_error' && !(await answers(gateway, signal)),
+        };
+      }),
+    );
+    if (!ran)
       return {
-        result,
-        isMachineOutOfMemory: wasMachineOutOfMemory(result.process, { before: oomKills, after: await countOomKills() }),
-        isGatewayAway: result.ending === 'agent_error' && !(await answers(gateway, signal)),
+        outcome: 'infra_error',
+        evidence: 'host',
+        reason: 'this worker does not have the trial’s sandbox any more',
+        seconds: {},
       };
-    }),
-  );
-  if (!ran) return { outcome: 'infra_error', evidence: 'host', reason: 'this worker does not have the trial’s sandbox any more', seconds: {} };
-  const { result, isMachineOutOfMemory, isGatewayAway } = ran;
-  const { ending, reason, isDiskFull } = result;
-  if (ending === 'cancelled') throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
-  const spent = { agent: result.process.seconds };
-  const killed = result.process.signal === 'SIGKILL' || result.process.exitCode === SIGKILL_EXIT;
-  // This does not ask the store, which may be down together with the gateway and would cause a wait.
-  const recorded = isGatewayAway ? NOTHING_RECORDED : await readWitness(deps.db, { trialId, attempt, gatewayFailedAt: result.process.gatewayFailedAt });
-  const judged = judgeAgentEnd({ ending, reason, killed }, { isDiskFull, isMachineOutOfMemory, isGatewayAway, ...recorded });
-  const why = judged.reason ?? undefined;
-  if (judged.outcome === 'infra_error') {
-    await deps.sandboxes.close(input);
-    return { outcome: 'infra_error', evidence: judged.evidence, reason: why, seconds: spent };
-  }
-  const exhausted = (await findTrial(deps.db, trialId))?.exhausted;
-  if (exhausted) return { outcome: 'truncated', reason: exhausted, seconds: spent };
-  return { outcome: judged.outcome, reason: why, seconds: spent };
-};
+    const { result, isMachineOutOfMemory, isGatewayAway } = ran;
+    const { ending, reason, isDiskFull } = result;
+    if (ending === 'cancelled')
+      throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
+    const spent = { agent: result.process.seconds };
+    const killed = result.process.signal === 'SIGKILL' || result.process.exitCode === SIGKILL_EXIT;
+    // This does not ask the store, which may be down together with the gateway and would cause a wait.
+    const recorded = isGatewayAway
+      ? NOTHING_RECORDED
+      : await readWitness(deps.db, { trialId, attempt, gatewayFailedAt: result.process.gatewayFailedAt });
+    const judged = judgeAgentEnd(
+      { ending, reason, killed },
+      { isDiskFull, isMachineOutOfMemory, isGatewayAway, ...recorded },
+    );
+    const why = judged.reason ?? undefined;
+    if (judged.outcome === 'infra_error') {
+      await deps.sandboxes.close(input);
+      return { outcome: 'infra_error', evidence: judged.evidence, reason: why, seconds: spent };
+    }
+    const exhausted = (await findTrial(deps.db, trialId))?.exhausted;
+    if (exhausted) return { outcome: 'truncated', reason: exhausted, seconds: spent };
+    return { outcome: judged.outcome, reason: why, seconds: spent };
+  };
 
 const warned = new Set<string>();
 
@@ -78,7 +95,9 @@ const warned = new Set<string>();
 function warnOfHostNetwork(agent: string): void {
   if (warned.has(agent)) return;
   warned.add(agent);
-  console.warn(`WARNING: the agent ${agent} reaches all that this host reaches (network: host), including the ports on its loopback interface`);
+  console.warn(
+    `WARNING: the agent ${agent} reaches all that this host reaches (network: host), including the ports on its loopback interface`,
+  );
 }
 
 /** The exit code that shells and bubblewrap report for it. */

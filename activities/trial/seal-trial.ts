@@ -18,19 +18,29 @@ export type SealTrialInput = {
   host?: string;
   final?: boolean;
   /** The group and the index of a trial that no host has opened and that has no row. */
-  unopened?: { group: GroupPlan; member: number };
+  unopened?: { group: GroupPlan; trialIndex: number };
 };
 
 /** Ends an attempt. After an `infra_error`, and after a `cancelled` that is not `final`, the trial stays open for the next one. */
-export const sealTrial = (deps: Pick<Deps, 'db'>) => async ({ unopened, ...input }: SealTrialInput): Promise<void> => {
-  try {
-    await seal(deps.db, input);
-  } catch (error) {
-    // The trial does not exist or is at another attempt: a retry would change neither.
-    if (!(error instanceof TrialgateError)) throw error;
-    if (error.code !== 'not_found' || !unopened) return;
-    const { id: groupId, runId, task, agent, policyVersion } = unopened.group;
-    await openAttempt(deps.db, { trialId: input.trialId, runId, groupId, member: unopened.member, task, agent, policyVersion });
-    await seal(deps.db, input);
-  }
-};
+export const sealTrial =
+  (deps: Pick<Deps, 'db'>) =>
+  async ({ unopened, ...input }: SealTrialInput): Promise<void> => {
+    try {
+      await seal(deps.db, input);
+    } catch (error) {
+      // The trial does not exist or is at another attempt: a retry would change neither.
+      if (!(error instanceof TrialgateError)) throw error;
+      if (error.code !== 'not_found' || !unopened) return;
+      const { id: groupId, runId, task, agent, policyVersion } = unopened.group;
+      await openAttempt(deps.db, {
+        trialId: input.trialId,
+        runId,
+        groupId,
+        trialIndex: unopened.trialIndex,
+        task,
+        agent,
+        policyVersion,
+      });
+      await seal(deps.db, input);
+    }
+  };

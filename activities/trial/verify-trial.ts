@@ -30,10 +30,18 @@ export const verifyTrial =
     try {
       await completeTrial(deps.db, input);
       const verdict = await deps.sandboxes.use(input, ({ sandbox, task }) =>
-        whileHeartbeating(async (signal) => judgeWork({ task: within(task, input.seconds), sandbox, isolation: await isolation(), signal })),
+        whileHeartbeating(async (signal) =>
+          judgeWork({ task: within(task, input.seconds), sandbox, isolation: await isolation(), signal }),
+        ),
       );
       if (!verdict) throw new Error('this worker does not have the trial’s sandbox any more');
-      return { outcome: null, reason: verdict.reason, rewards: verdict.rewards, turnRewards: verdict.turnRewards, seconds: elapsed() };
+      return {
+        outcome: null,
+        reason: verdict.reason,
+        rewards: verdict.rewards,
+        turnRewards: verdict.turnRewards,
+        seconds: elapsed(),
+      };
     } catch (error) {
       if (!(error instanceof VerifierError)) throw error;
       return { outcome: 'verifier_error', reason: error.message, seconds: elapsed() };

@@ -38,13 +38,33 @@ const ASK_IMPOSSIBLE = `    body = {"model": "policy", "messages": [{"role": "us
         pass`;
 
 const PAYING: Trick[] = [
-  { id: 'A3', severity: 'critical', attack: 'sets its agent’s file limit to 3, so that the agent cannot connect and reports an infrastructure error', code: DURING_AGENT + LIMIT_PARENT },
-  { id: 'A3', severity: 'critical', attack: 'asks for a grammar that the engine answers with 500, then kills its agent', code: `${DURING_AGENT}${ASK_IMPOSSIBLE}\n${KILL_PARENT}` },
-  { id: 'A3', severity: 'critical', attack: 'leaves a folder whose name is not UTF-8', code: `${DURING_AGENT}    os.makedirs(b"\\xff\\xfe", exist_ok=True)` },
+  {
+    id: 'A3',
+    severity: 'critical',
+    attack: 'sets its agent’s file limit to 3, so that the agent cannot connect and reports an infrastructure error',
+    code: DURING_AGENT + LIMIT_PARENT,
+  },
+  {
+    id: 'A3',
+    severity: 'critical',
+    attack: 'asks for a grammar that the engine answers with 500, then kills its agent',
+    code: `${DURING_AGENT}${ASK_IMPOSSIBLE}\n${KILL_PARENT}`,
+  },
+  {
+    id: 'A3',
+    severity: 'critical',
+    attack: 'leaves a folder whose name is not UTF-8',
+    code: `${DURING_AGENT}    os.makedirs(b"\\xff\\xfe", exist_ok=True)`,
+  },
 ];
 const OTHERS: Trick[] = [
   { id: 'A3', severity: 'critical', attack: 'kills its agent', code: DURING_AGENT + KILL_PARENT },
-  { id: 'A11', severity: 'medium', attack: 'sets its verifier’s file limit to 3, so that the verifier cannot open files', code: DURING_VERIFIER + LIMIT_PARENT },
+  {
+    id: 'A11',
+    severity: 'medium',
+    attack: 'sets its verifier’s file limit to 3, so that the verifier cannot open files',
+    code: DURING_VERIFIER + LIMIT_PARENT,
+  },
   { id: 'A11', severity: 'medium', attack: 'kills its verifier', code: DURING_VERIFIER + KILL_PARENT },
 ];
 const IMPORTS = 'import json, os, resource, urllib.error, urllib.request\n';
@@ -70,7 +90,9 @@ function policy(wrongs: readonly Trick[]): TokenEngine {
   };
   engine.before = async ({ body, response }: ToyRequest) => {
     if (body.structured_outputs === undefined) return;
-    const refusal = JSON.stringify({ error: { message: 'xgrammar: root rule cannot be expanded', type: 'InternalServerError', param: null, code: 500 } });
+    const refusal = JSON.stringify({
+      error: { message: 'xgrammar: root rule cannot be expanded', type: 'InternalServerError', param: null, code: 500 },
+    });
     response.writeHead(500, { 'content-type': 'application/json' });
     await new Promise<ServerResponse>((resolve) => response.end(refusal, () => resolve(response)));
     throw new Error('answered');
@@ -84,42 +106,110 @@ type ScoredTrial = { id: string; outcome: string | null; reward: number | null; 
 
 type Stage = { db: Database; databaseUrl: string; temporal: Awaited<ReturnType<typeof startTemporal>>; home: string };
 
-async function attack({ db, databaseUrl, temporal, home }: Stage, runId: string, wrongs: readonly Trick[]): Promise<ScoredTrial[]> {
+async function attack(
+  { db, databaseUrl, temporal, home }: Stage,
+  runId: string,
+  wrongs: readonly Trick[],
+): Promise<ScoredTrial[]> {
   const secret = 'a secret of sixteen characters';
   await using stack = new AsyncDisposableStack();
   const engine = await policy(wrongs).start();
   stack.defer(() => engine.stop());
-  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [], databaseUrl, adminKey: null, secret, log: () => {} });
+  const gateway = await startGateway({
+    host: '127.0.0.1',
+    port: 0,
+    engines: [],
+    databaseUrl,
+    adminKey: null,
+    secret,
+    log: () => {},
+  });
   stack.defer(() => gateway.close());
-  const real = allActivities({ db, temporal: temporal.client, gatewayUrls: [gateway.url], home, secret, hostQueue: 'host', sandboxes: new HostSandboxes(home, TRIALS) });
+  const real = allActivities({
+    db,
+    temporal: temporal.client,
+    gatewayUrls: [gateway.url],
+    home,
+    secret,
+    hostQueue: 'host',
+    sandboxes: new HostSandboxes(home, TRIALS),
+  });
   const { runAgent, verifyTrial, closeSandbox, openTrial, ...general } = real;
-  const checkpoint = { checkpoint: '/none', checkpoint_sha256: 'none', canary: { token_ids: [1], logprobs: [0] }, metrics: {} };
+  const checkpoint = {
+    checkpoint: '/none',
+    checkpoint_sha256: 'none',
+    canary: { token_ids: [1], logprobs: [0] },
+    metrics: {},
+  };
   const gpu = {
     loadBase: async () => checkpoint,
     trainStep: async ({ version }: TrainStepInput) => ({ ...checkpoint, step_key: `step-${version}`, reused: false }),
-    publishPolicy: async ({ label, replicas }: PublishInput) => {
-      engine.label = label;
-      return { replicas: replicas.map((url) => ({ url, ok: true, label, checksum: label, canary_difference: 0, seconds: 0, error: null })) };
+    publishPolicy: async ({ weight_version, replicas }: PublishInput) => {
+      engine.weightVersion = weight_version;
+      return {
+        replicas: replicas.map((url) => ({
+          url,
+          ok: true,
+          weight_version,
+          checksum: weight_version,
+          canary_difference: 0,
+          seconds: 0,
+          error: null,
+        })),
+      };
     },
   };
   const config = runConfig.parse({
-    model: 'bench', tasks: [join(REPOSITORY, 'tasks/train/add')], agents: ['repair'], engines: [engine.url], iterations: 1, groups_per_iteration: 1, group_size: TRIALS,
-    max_prompt_length: 50_000, evaluation: { before: false, after: false }, deadlines: { trial: 120, group: 300, iteration: 300, train: 300 },
+    model: 'bench',
+    tasks: [join(REPOSITORY, 'tasks/train/add')],
+    agents: ['repair'],
+    engines: [engine.url],
+    iterations: 1,
+    groups_per_iteration: 1,
+    group_size: TRIALS,
+    max_prompt_length: 50_000,
+    evaluation: { before: false, after: false },
+    deadlines: { trial: 120, group: 300, iteration: 300, train: 300 },
   });
-  await withWorkers(temporal, { trialgate: general, sandboxes: { openTrial }, host: { runAgent, verifyTrial, closeSandbox }, gpu }, async () => {
-    const run = await startRun(temporal.client, runId, config);
-    const ended = () => db.$count(trials, and(eq(trials.runId, runId), inArray(trials.outcome, ['scored', 'truncated', 'agent_error', 'verifier_error', 'infra_error'])));
-    // A trial whose last attempt failed has no outcome of its own.
-    const lost = () => db.$count(attempts, and(like(attempts.trialId, `${runId}-%`), eq(attempts.outcome, 'infra_error'), eq(attempts.attempt, config.max_attempts)));
-    while ((await ended()) + (await lost()) < TRIALS) await new Promise((resolve) => setTimeout(resolve, 200));
-    await run.terminate('every trial has ended');
-  });
-  const rows = await db.select().from(trials).where(eq(trials.runId, runId)).orderBy(asc(trials.member));
-  return Promise.all(rows.map(async ({ id, outcome, rewards }) => {
-    const history = await db.select().from(attempts).where(eq(attempts.trialId, id)).orderBy(asc(attempts.attempt));
-    const tried = history.map(async ({ attempt, outcome: as, reason }) => ({ trick: await trickOf(db, id, attempt), outcome: as, reason }));
-    return { id, outcome, reward: rewards?.reward ?? null, attempts: await Promise.all(tried) };
-  }));
+  await withWorkers(
+    temporal,
+    { trialgate: general, sandboxes: { openTrial }, host: { runAgent, verifyTrial, closeSandbox }, gpu },
+    async () => {
+      const run = await startRun(temporal.client, runId, config);
+      const ended = () =>
+        db.$count(
+          trials,
+          and(
+            eq(trials.runId, runId),
+            inArray(trials.outcome, ['scored', 'truncated', 'agent_error', 'verifier_error', 'infra_error']),
+          ),
+        );
+      // A trial whose last attempt failed has no outcome of its own.
+      const lost = () =>
+        db.$count(
+          attempts,
+          and(
+            like(attempts.trialId, `${runId}-%`),
+            eq(attempts.outcome, 'infra_error'),
+            eq(attempts.attempt, config.max_attempts),
+          ),
+        );
+      while ((await ended()) + (await lost()) < TRIALS) await new Promise((resolve) => setTimeout(resolve, 200));
+      await run.terminate('every trial has ended');
+    },
+  );
+  const rows = await db.select().from(trials).where(eq(trials.runId, runId)).orderBy(asc(trials.trialIndex));
+  return Promise.all(
+    rows.map(async ({ id, outcome, rewards }) => {
+      const history = await db.select().from(attempts).where(eq(attempts.trialId, id)).orderBy(asc(attempts.attempt));
+      const tried = history.map(async ({ attempt, outcome: as, reason }) => ({
+        trick: await trickOf(db, id, attempt),
+        outcome: as,
+        reason,
+      }));
+      return { id, outcome, reward: rewards?.reward ?? null, attempts: await Promise.all(tried) };
+    }),
+  );
 }
 
 async function trickOf(db: Database, trialId: string, attempt: number): Promise<Trick | null> {
@@ -140,18 +230,38 @@ stack.defer(() => stopTemporal(temporal));
 
 const rows: Attack[] = [];
 const means: string[] = [];
-for (const [runId, wrongs] of [['paying', PAYING], ['others', OTHERS]] as const) {
+for (const [runId, wrongs] of [
+  ['paying', PAYING],
+  ['others', OTHERS],
+] as const) {
   const scored = await attack({ db, databaseUrl: postgres.url, temporal, home }, runId, wrongs);
   for (const trick of wrongs) {
     const { id, severity, attack: what } = trick;
-    const tried = scored.flatMap((trial) => trial.attempts.filter((each) => each.trick === trick).map((each) => ({ ...each, held: trial.reward === 0 && each === trial.attempts.at(-1) })));
-    const ends = [...new Set(tried.filter(({ held }) => !held).map(({ outcome, reason }) => `${outcome}: ${reason ?? ''}`.slice(0, 70)))];
-    rows.push({ id, severity, attack: what, tried: tried.length, held: tried.filter(({ held }) => held).length, note: ends.join('; ') });
+    const tried = scored.flatMap((trial) =>
+      trial.attempts
+        .filter((each) => each.trick === trick)
+        .map((each) => ({ ...each, held: trial.reward === 0 && each === trial.attempts.at(-1) })),
+    );
+    const ends = [
+      ...new Set(
+        tried.filter(({ held }) => !held).map(({ outcome, reason }) => `${outcome}: ${reason ?? ''}`.slice(0, 70)),
+      ),
+    ];
+    rows.push({
+      id,
+      severity,
+      attack: what,
+      tried: tried.length,
+      held: tried.filter(({ held }) => held).length,
+      note: ends.join('; '),
+    });
   }
   const rewards = scored.flatMap(({ reward }) => (reward === null ? [] : [reward]));
   const mean = rewards.reduce((sum, each) => sum + each, 0) / rewards.length;
   if (rewards.length < TRIALS || mean !== HONEST_MEAN) process.exitCode = 1;
-  means.push(`run ${runId}: ${rewards.length} of ${TRIALS} trials have a reward, mean ${mean.toFixed(3)} (honest: ${HONEST_MEAN}); attempts of each trial: ${scored.map(({ attempts: each }) => each.length).join(' ')}`);
+  means.push(
+    `run ${runId}: ${rewards.length} of ${TRIALS} trials have a reward, mean ${mean.toFixed(3)} (honest: ${HONEST_MEAN}); attempts of each trial: ${scored.map(({ attempts: each }) => each.length).join(' ')}`,
+  );
 }
 if (reportAttacks(rows) !== 0) process.exitCode = 1;
 console.log(`\n${means.join('\n')}`);

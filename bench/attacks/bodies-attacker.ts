@@ -31,12 +31,24 @@ async function keepSending(): Promise<void> {
 
 function send(): Promise<{ status: number; text: string }> {
   return new Promise((resolve, reject) => {
-    const asking = request(url, { method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'content-length': body.length, ...headers } }, (reply) => {
-      let text = '';
-      reply.on('data', (part: Buffer) => (text = (text + part.toString('latin1')).slice(0, 1000)));
-      reply.on('end', () => resolve({ status: reply.statusCode ?? 0, text }));
-      reply.on('error', reject);
-    });
+    const asking = request(
+      url,
+      {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${key}`,
+          'content-type': 'application/json',
+          'content-length': body.length,
+          ...headers,
+        },
+      },
+      (reply) => {
+        let text = '';
+        reply.on('data', (part: Buffer) => (text = (text + part.toString('latin1')).slice(0, 1000)));
+        reply.on('end', () => resolve({ status: reply.statusCode ?? 0, text }));
+        reply.on('error', reject);
+      },
+    );
     // A refusal may come before everything is sent, and its connection then ends.
     asking.on('error', reject);
     asking.end(body);

@@ -67,7 +67,14 @@ const CASES: Case[] = [
   { id: 'A4', severity: 'critical', body: 'gzip of 30 MiB of {}', expected: [413] },
   { id: 'A4', severity: 'critical', body: 'gzip of 200 MiB of blanks', expected: [413] },
   { id: 'A9', severity: 'high', body: '16 MiB that the engine refuses', most: 30, expected: [400], mostStoredMiB: 0.1 },
-  { id: 'A9', severity: 'high', body: '16 MiB that are answered', expected: [200, 429], budgets: { bytes: 64 * 2 ** 20 }, mostStoredMiB: 64 },
+  {
+    id: 'A9',
+    severity: 'high',
+    body: '16 MiB that are answered',
+    expected: [200, 429],
+    budgets: { bytes: 64 * 2 ** 20 },
+    mostStoredMiB: 64,
+  },
 ];
 
 const CALLERS = 8;
@@ -78,7 +85,12 @@ const MOST_MEMORY_MIB = 3072;
 const SETTLE_MS = 2_000;
 /** The priorities of the attacker's thread and of the gateway's for large requests, as `nice` counts them. */
 const PRIORITIES = [15, 10];
-const { seconds, repository, only, flags } = optionsOf(import.meta.url, { seconds: 10, repository: REPOSITORY, only: '', flags: '' });
+const { seconds, repository, only, flags } = optionsOf(import.meta.url, {
+  seconds: 10,
+  repository: REPOSITORY,
+  only: '',
+  flags: '',
+});
 const signal = shutdownSignal();
 
 type Times = { count: number; p99: number; max: number; failed: number; turn: number };
@@ -92,7 +104,11 @@ await engine.set({ tokens: 16, paceMs: 0 });
 const folder = mkdtempSync(join(tmpdir(), 'trialgate-attack-bodies-'));
 stack.defer(() => rmSync(folder, { recursive: true }));
 const turnsFile = join(folder, 'turns');
-const nodeArgs = ['--import', new URL(`./longest-turns.mjs?file=${encodeURIComponent(turnsFile)}`, import.meta.url).href, ...flags.split(' ').filter(Boolean)];
+const nodeArgs = [
+  '--import',
+  new URL(`./longest-turns.mjs?file=${encodeURIComponent(turnsFile)}`, import.meta.url).href,
+  ...flags.split(' ').filter(Boolean),
+];
 
 if (!only) console.log(await whileOthersCompute());
 const attacks: Attack[] = [];
@@ -109,10 +125,33 @@ for (const each of CASES.filter(({ body }) => body.includes(only))) {
   rows.push([each.id, name, ...row]);
   console.error(`${held ? 'held' : 'FAILED'}: ${name}; ${note}; ${row.join(', ')}`);
 }
-if (repository !== REPOSITORY) console.log(`the gateway of commit ${execFileSync('git', ['-C', repository, 'rev-parse', '--short', 'HEAD'], { encoding: 'utf8' }).trim()}\n`);
-console.log(table(['', 'body', 'answers', 'quiet p99 ms', 'control', 'attacked', 'max ms', 'longest turn ms', "others' calls", 'memory MiB', 'stored KiB'], rows));
-const below = (which: 'toQuiet' | 'toControl') => `${ratios.filter((each) => each[which] < 2).length} of ${ratios.length}`;
-console.log(`\nthe others' p99 stayed below twice that of the quiet time in ${below('toQuiet')}, below twice that of the control in ${below('toControl')}\n`);
+if (repository !== REPOSITORY)
+  console.log(
+    `the gateway of commit ${execFileSync('git', ['-C', repository, 'rev-parse', '--short', 'HEAD'], { encoding: 'utf8' }).trim()}\n`,
+  );
+console.log(
+  table(
+    [
+      '',
+      'body',
+      'answers',
+      'quiet p99 ms',
+      'control',
+      'attacked',
+      'max ms',
+      'longest turn ms',
+      "others' calls",
+      'memory MiB',
+      'stored KiB',
+    ],
+    rows,
+  ),
+);
+const below = (which: 'toQuiet' | 'toControl') =>
+  `${ratios.filter((each) => each[which] < 2).length} of ${ratios.length}`;
+console.log(
+  `\nthe others' p99 stayed below twice that of the quiet time in ${below('toQuiet')}, below twice that of the control in ${below('toControl')}\n`,
+);
 process.exitCode = reportAttacks(attacks);
 
 type Outcome = { held: boolean; note: string; row: string[]; times: { toQuiet: number; toControl: number } };
@@ -126,32 +165,66 @@ async function attack(gateway: BenchGateway, control: BenchGateway, attackCase: 
   await measure(others, SETTLE_MS);
   resetPeaks(treeOf(gateway.pid));
   const attacker = await open(gateway.url, 'attacker', attackCase.budgets);
-  const { times: attacked, isAlive, memory, sent: { statuses, broken, lastAnswer } } = await measureDuring(others, attacker, attackCase, gateway);
+  const {
+    times: attacked,
+    isAlive,
+    memory,
+    sent: { statuses, broken, lastAnswer },
+  } = await measureDuring(others, attacker, attackCase, gateway);
   const times = { toQuiet: attacked.p99 / quiet.p99, toControl: attacked.p99 / beside.times.p99 };
   const stored = isAlive ? (await gateway.storedOf(attacker.id)) / 1024 : Number.NaN;
   const faults = [
     ...(isAlive ? [] : ['the gateway is gone']),
     ...(attacked.failed > 0 ? [`${attacked.failed} calls of others failed`] : []),
-    ...(Math.min(times.toQuiet, times.toControl) < 2 ? [] : [`others' p99 is ${times.toQuiet.toFixed(1)} times the quiet one, ${times.toControl.toFixed(1)} times the control's`]),
+    ...(Math.min(times.toQuiet, times.toControl) < 2
+      ? []
+      : [
+          `others' p99 is ${times.toQuiet.toFixed(1)} times the quiet one, ${times.toControl.toFixed(1)} times the control's`,
+        ]),
     ...(memory < MOST_MEMORY_MIB ? [] : [`it took ${Math.round(memory)} MiB`]),
     ...(mostStoredMiB === undefined || stored <= mostStoredMiB * 1024 ? [] : [`${Math.round(stored)} KiB are stored`]),
-    ...(Object.keys(statuses).every((status) => expected.includes(Number(status))) && Object.keys(statuses).length > 0 ? [] : [`answers: ${JSON.stringify(statuses)} ${lastAnswer}`]),
+    ...(Object.keys(statuses).every((status) => expected.includes(Number(status))) && Object.keys(statuses).length > 0
+      ? []
+      : [`answers: ${JSON.stringify(statuses)} ${lastAnswer}`]),
   ];
-  const answers = [...Object.entries(statuses).map(([status, count]) => `${count} × ${status}`), ...(broken ? [`${broken} broken`] : [])].join(', ');
-  const row = [answers, quiet.p99.toFixed(1), beside.times.p99.toFixed(1), attacked.p99.toFixed(1), attacked.max.toFixed(0), `${quiet.turn.toFixed(1)} → ${attacked.turn.toFixed(1)}`, `${quiet.count} → ${attacked.count}`, memory.toFixed(0), stored.toFixed(0)];
+  const answers = [
+    ...Object.entries(statuses).map(([status, count]) => `${count} × ${status}`),
+    ...(broken ? [`${broken} broken`] : []),
+  ].join(', ');
+  const row = [
+    answers,
+    quiet.p99.toFixed(1),
+    beside.times.p99.toFixed(1),
+    attacked.p99.toFixed(1),
+    attacked.max.toFixed(0),
+    `${quiet.turn.toFixed(1)} → ${attacked.turn.toFixed(1)}`,
+    `${quiet.count} → ${attacked.count}`,
+    memory.toFixed(0),
+    stored.toFixed(0),
+  ];
   return { held: faults.length === 0, note: faults.join('; '), row, times };
 }
 
 type During = { times: Times; sent: AttackResult; isAlive: boolean; memory: number };
 
 /** Measures the others' calls while the attacker sends. `gateway`: the one that is attacked, where its life and memory are of interest. */
-async function measureDuring(others: readonly OpenTrial[], { url, key }: OpenTrial, { body, streams = 1, most = Infinity }: Case, gateway?: BenchGateway): Promise<During> {
+async function measureDuring(
+  others: readonly OpenTrial[],
+  { url, key }: OpenTrial,
+  { body, streams = 1, most = Infinity }: Case,
+  gateway?: BenchGateway,
+): Promise<During> {
   const sending: Sent = { url, key, kind: body, streams, seconds, most };
   const worker = new Worker(new URL('./bodies-attacker.ts', import.meta.url), { workerData: sending });
   const ended = once(worker, 'message') as Promise<[AttackResult]>;
   const times = await measure(others, seconds * 1000);
   const memory = gateway ? peakMiB(treeOf(gateway.pid)) : 0;
-  const isAlive = gateway !== undefined && (await fetch(`${gateway.url}/health`, { signal: AbortSignal.timeout(5_000) }).then((reply) => reply.ok, () => false));
+  const isAlive =
+    gateway !== undefined &&
+    (await fetch(`${gateway.url}/health`, { signal: AbortSignal.timeout(5_000) }).then(
+      (reply) => reply.ok,
+      () => false,
+    ));
   const [sent] = await Promise.race([ended, lateResult()]);
   await worker.terminate();
   return { times, sent, isAlive, memory };
@@ -171,7 +244,9 @@ async function whileOthersCompute(): Promise<string> {
   await using gateway = await startGateway({ postgres, engine: engine.url, repository, nodeArgs, signal });
   const others = await warmedUp(gateway);
   const quiet = await measure(others, seconds * 1000);
-  const computing = PRIORITIES.map((nice) => spawn(process.execPath, ['-e', `require('node:os').setPriority(${nice}); for (;;);`], { stdio: 'ignore' }));
+  const computing = PRIORITIES.map((nice) =>
+    spawn(process.execPath, ['-e', `require('node:os').setPriority(${nice}); for (;;);`], { stdio: 'ignore' }),
+  );
   try {
     const busy = await measure(others, seconds * 1000);
     return `without an attack, while two processes compute: others' p99 ${quiet.p99.toFixed(1)} → ${busy.p99.toFixed(1)} ms, max ${busy.max.toFixed(0)} ms\n`;
@@ -187,7 +262,11 @@ async function lateResult(): Promise<[AttackResult]> {
 }
 
 async function open(url: string, id: string, budgets?: Record<string, number>): Promise<OpenTrial> {
-  const reply = await fetch(`${url}/sessions/${id}`, { method: 'POST', headers: { authorization: `Bearer ${BENCH_ADMIN_KEY}` }, body: JSON.stringify({ budgets: budgets ?? {} }) });
+  const reply = await fetch(`${url}/sessions/${id}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${BENCH_ADMIN_KEY}` },
+    body: JSON.stringify({ budgets: budgets ?? {} }),
+  });
   // An older gateway has no byte budget.
   if (reply.status === 400 && budgets) return open(url, id);
   const { api_key: key } = (await reply.json()) as { api_key: string };
@@ -202,38 +281,67 @@ async function measure(trials: readonly OpenTrial[], ms: number, paceMs = PACE_M
   const agent = new Agent({ keepAlive: true });
   const start = performance.now();
   const since = Date.now();
-  await Promise.all(trials.map(async (trial, at) => {
-    for (let i = 0; Date.now() < end; i++) {
-      const due = start + (i + at / trials.length) * paceMs;
-      if (due > performance.now()) await new Promise((resolve) => setTimeout(resolve, due - performance.now()));
-      const began = performance.now();
-      const body = JSON.stringify({ messages: [{ role: 'user', content: `question ${i} of ${trial.id}` }] });
-      const status = await post(trial, body, agent).catch(() => 0);
-      if (status !== 200) {
-        failed += 1;
-        await new Promise((resolve) => setTimeout(resolve, 50));
+  await Promise.all(
+    trials.map(async (trial, at) => {
+      for (let i = 0; Date.now() < end; i++) {
+        const due = start + (i + at / trials.length) * paceMs;
+        if (due > performance.now()) await new Promise((resolve) => setTimeout(resolve, due - performance.now()));
+        const began = performance.now();
+        const body = JSON.stringify({ messages: [{ role: 'user', content: `question ${i} of ${trial.id}` }] });
+        const status = await post(trial, body, agent).catch(() => 0);
+        if (status !== 200) {
+          failed += 1;
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+        took.push(performance.now() - began);
       }
-      took.push(performance.now() - began);
-    }
-  }));
+    }),
+  );
   agent.destroy();
   took.sort((a, b) => a - b);
-  return { count: took.length, p99: took[Math.ceil(0.99 * took.length) - 1] ?? Infinity, max: took.at(-1) ?? Infinity, failed, turn: longestTurn(since) };
+  return {
+    count: took.length,
+    p99: took[Math.ceil(0.99 * took.length) - 1] ?? Infinity,
+    max: took.at(-1) ?? Infinity,
+    failed,
+    turn: longestTurn(since),
+  };
 }
 
 /** Returns the longest turn since `since`. The first line after it is left out, because it may count earlier work. */
 function longestTurn(since: number): number {
-  const lines = readFileSync(turnsFile, 'utf8').trim().split('\n').map((line) => line.split(' ').map(Number));
-  return Math.max(0, ...lines.filter(([at = 0]) => at > since).slice(1).map(([, turn = 0]) => turn));
+  const lines = readFileSync(turnsFile, 'utf8')
+    .trim()
+    .split('\n')
+    .map((line) => line.split(' ').map(Number));
+  return Math.max(
+    0,
+    ...lines
+      .filter(([at = 0]) => at > since)
+      .slice(1)
+      .map(([, turn = 0]) => turn),
+  );
 }
 
 function post({ url, key }: OpenTrial, body: string, agent: Agent): Promise<number> {
   return new Promise((resolve, reject) => {
-    const asking = request(url, { method: 'POST', agent, headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) } }, (reply) => {
-      reply.resume();
-      reply.on('end', () => resolve(reply.statusCode ?? 0));
-      reply.on('error', reject);
-    });
+    const asking = request(
+      url,
+      {
+        method: 'POST',
+        agent,
+        headers: {
+          authorization: `Bearer ${key}`,
+          'content-type': 'application/json',
+          'content-length': Buffer.byteLength(body),
+        },
+      },
+      (reply) => {
+        reply.resume();
+        reply.on('end', () => resolve(reply.statusCode ?? 0));
+        reply.on('error', reject);
+      },
+    );
     asking.on('error', reject);
     asking.setTimeout(60_000, () => asking.destroy());
     asking.end(body);

@@ -19,7 +19,14 @@ import type { Sandbox } from '../../activities/sandbox/create-sandbox.ts';
 import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
 import { isolation, type Isolation } from '../../activities/sandbox/isolation.ts';
 import { sweepSandboxes } from '../../activities/sandbox/sweep-sandboxes.ts';
-import { isolations, sandboxWith, shell, specOf, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import {
+  isolations,
+  sandboxWith,
+  shell,
+  specOf,
+  taskWith,
+  temporaryHome,
+} from '../../tests/support/harness/sandbox-fixtures.ts';
 import { verify } from '../../activities/sandbox/verify.ts';
 import { INSTALLS } from '../../cli/folders.ts';
 import { shutdownSignal } from '../../cli/signals.ts';
@@ -33,7 +40,11 @@ const FOLDERS = process.env[AS_USER] ? 0 : optionsOf(import.meta.url, { folders:
 const USER = 61_999;
 const signal = shutdownSignal();
 const python = (code: string): string => `python3 -c '${code.trim()}'`;
-const row = (attack: Omit<Attack, 'tried' | 'held'>, held: boolean): Attack => ({ ...attack, tried: 1, held: held ? 1 : 0 });
+const row = (attack: Omit<Attack, 'tried' | 'held'>, held: boolean): Attack => ({
+  ...attack,
+  tried: 1,
+  held: held ? 1 : 0,
+});
 
 /** Runs `body` with a sandbox in a folder of its own, which is removed with any content. */
 async function withSandbox<T>(body: (sandbox: Sandbox) => Promise<T>): Promise<T> {
@@ -47,8 +58,14 @@ async function withSandbox<T>(body: (sandbox: Sandbox) => Promise<T>): Promise<T
 }
 
 const LEFT = [
-  { attack: 'folders nested deeper than a path may be long', code: 'for _ in range(40):\n    os.mkdir("d" * 250)\n    os.chdir("d" * 250)' },
-  { attack: 'a folder without permissions', code: 'os.makedirs("closed/inner")\nos.chmod("closed/inner", 0)\nos.chmod("closed", 0)' },
+  {
+    attack: 'folders nested deeper than a path may be long',
+    code: 'for _ in range(40):\n    os.mkdir("d" * 250)\n    os.chdir("d" * 250)',
+  },
+  {
+    attack: 'a folder without permissions',
+    code: 'os.makedirs("closed/inner")\nos.chmod("closed/inner", 0)\nos.chmod("closed", 0)',
+  },
   { attack: 'a folder whose name is not UTF-8', code: 'os.makedirs(b"\\xff\\xfe/\\x80")' },
 ];
 
@@ -59,20 +76,38 @@ async function leaveFiles(here: Isolation, { attack, code }: (typeof LEFT)[numbe
     const { home } = sandbox;
     await shell(here, sandbox, leave);
     const task = await taskWith(home, `cd $LOGS_DIR && ${leave}; echo 1 > $LOGS_DIR/verifier/reward.txt`);
-    const verdict = await verify({ task, sandbox, isolation: here, signal }).then(() => 'judged', (error: unknown) => `not judged (${nameOf(error)})`);
-    const removed = await destroySandbox({ home, trialId: 't', attempt: 1 }).then(() => 'removed', (error: unknown) => `not removed (${nameOf(error)})`);
+    const verdict = await verify({ task, sandbox, isolation: here, signal }).then(
+      () => 'judged',
+      (error: unknown) => `not judged (${nameOf(error)})`,
+    );
+    const removed = await destroySandbox({ home, trialId: 't', attempt: 1 }).then(
+      () => 'removed',
+      (error: unknown) => `not removed (${nameOf(error)})`,
+    );
     orphan(home);
-    const started = await sweepSandboxes(home).then(() => 'starts', () => 'does not start');
+    const started = await sweepSandboxes(home).then(
+      () => 'starts',
+      () => 'does not start',
+    );
     const gone = !(await readdir(join(home, 'sandboxes'))).some((name) => name.startsWith('t.1'));
     const held = verdict === 'judged' && removed === 'removed' && started === 'starts' && gone;
-    return row({ id: 'A2', severity: 'critical', attack: `leaves ${attack} (${who})`, note: held ? '' : `${verdict}, ${removed}, a worker ${started}` }, held);
+    return row(
+      {
+        id: 'A2',
+        severity: 'critical',
+        attack: `leaves ${attack} (${who})`,
+        note: held ? '' : `${verdict}, ${removed}, a worker ${started}`,
+      },
+      held,
+    );
   });
 }
 
 /** Makes the sandboxes look as after the death of the worker that made them. */
 function orphan(home: string): void {
   const { pid } = spawnSync('true');
-  for (const file of globSync(join(home, 'sandboxes/.owners/*'))) writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), pid }));
+  for (const file of globSync(join(home, 'sandboxes/.owners/*')))
+    writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), pid }));
 }
 
 const nameOf = (error: unknown): string => (error instanceof Error ? error.name : String(error));
@@ -80,43 +115,85 @@ const nameOf = (error: unknown): string => (error instanceof Error ? error.name 
 /** A13: An agent leaves very many folders. */
 async function manyFolders(here: Isolation, count: number): Promise<Attack> {
   return withSandbox(async (sandbox) => {
-    const made = await shell(here, sandbox, python(`import os\nfor i in range(${count}): os.mkdir(str(i))`), { seconds: 300 });
+    const made = await shell(here, sandbox, python(`import os\nfor i in range(${count}): os.mkdir(str(i))`), {
+      seconds: 300,
+    });
     const task = await taskWith(sandbox.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt');
     const start = performance.now();
     await verify({ task, sandbox, isolation: here, signal }).catch(() => {});
     await destroySandbox({ home: sandbox.home, trialId: 't', attempt: 1 }).catch(() => {});
     const seconds = (performance.now() - start) / 1000;
     const note = `${seconds.toFixed(0)} s to judge and remove; the agent ${made.reason}`;
-    return row({ id: 'A13', severity: 'medium', attack: `leaves ${count} folders: judging and removing them takes more than 60 s`, note }, seconds < 60);
+    return row(
+      {
+        id: 'A13',
+        severity: 'medium',
+        attack: `leaves ${count} folders: judging and removing them takes more than 60 s`,
+        note,
+      },
+      seconds < 60,
+    );
   });
 }
 
 /** A8: The three sandboxes want everything at once. A sandbox without a limit on a resource gets all of it. */
 async function exhaustResources(here: Isolation): Promise<Attack[]> {
   const memory = await withSandbox(async (sandbox) => {
-    const code = 'import os\nheld = []\nfor _ in range(90):\n    held.append(os.memfd_create("x"))\n    os.write(held[-1], bytes(16 * 2**20))\n    print(len(held) * 16, flush=True)\nimport time\ntime.sleep(2)';
+    const code =
+      'import os\nheld = []\nfor _ in range(90):\n    held.append(os.memfd_create("x"))\n    os.write(held[-1], bytes(16 * 2**20))\n    print(len(held) * 16, flush=True)\nimport time\ntime.sleep(2)';
     const { stdout } = await shell(here, sandbox, python(code), { ...disk(64), memoryMb: 512, seconds: 60 });
     const taken = Number(stdout.trim().split('\n').at(-1));
-    return row({ id: 'A8', severity: 'high', attack: '1,440 MiB of files in memory at a limit of 512', note: `it got ${taken} MiB` }, taken <= 512);
+    return row(
+      {
+        id: 'A8',
+        severity: 'high',
+        attack: '1,440 MiB of files in memory at a limit of 512',
+        note: `it got ${taken} MiB`,
+      },
+      taken <= 512,
+    );
   });
   const storage = await withSandbox(async (sandbox) => {
     // This is the rate at which a disk of 150 MiB/s would take the data.
-    await shell(here, sandbox, 'for i in $(seq 40); do head -c 60M /dev/zero > file-$i; sleep 0.4; done', { ...disk(64), seconds: 120 });
+    await shell(here, sandbox, 'for i in $(seq 40); do head -c 60M /dev/zero > file-$i; sleep 0.4; done', {
+      ...disk(64),
+      seconds: 120,
+    });
     const mib = globSync(`${sandbox.work}/file-*`).reduce((sum, file) => sum + statSync(file).size, 0) / 2 ** 20;
-    return row({ id: 'A8', severity: 'high', attack: '2,400 MiB of files at `storage_mb` 64', note: `it wrote ${Math.round(mib)} MiB before it was ended` }, mib < MOST_DISK_MIB);
+    return row(
+      {
+        id: 'A8',
+        severity: 'high',
+        attack: '2,400 MiB of files at `storage_mb` 64',
+        note: `it wrote ${Math.round(mib)} MiB before it was ended`,
+      },
+      mib < MOST_DISK_MIB,
+    );
   });
   const deleted = await withSandbox(async (sandbox) => {
-    const code = 'import os, time\nheld = []\nfor _ in range(40):\n    held.append(open("x", "wb", 0))\n    os.unlink("x")\n    held[-1].write(bytes(60 * 2**20))\n    print(len(held) * 60, flush=True)\n    time.sleep(0.4)';
+    const code =
+      'import os, time\nheld = []\nfor _ in range(40):\n    held.append(open("x", "wb", 0))\n    os.unlink("x")\n    held[-1].write(bytes(60 * 2**20))\n    print(len(held) * 60, flush=True)\n    time.sleep(0.4)';
     const { stdout } = await shell(here, sandbox, python(code), { ...disk(64), seconds: 120 });
     const mib = Number(stdout.trim().split('\n').at(-1));
-    return row({ id: 'A8', severity: 'high', attack: '2,400 MiB of deleted files that stay open, at `storage_mb` 64', note: `it wrote ${mib} MiB before it was ended` }, mib < MOST_DISK_MIB);
+    return row(
+      {
+        id: 'A8',
+        severity: 'high',
+        attack: '2,400 MiB of deleted files that stay open, at `storage_mb` 64',
+        note: `it wrote ${mib} MiB before it was ended`,
+      },
+      mib < MOST_DISK_MIB,
+    );
   });
   const cores = await withSandbox(async (sandbox) => {
     const burn = 'for i in $(seq 16); do timeout 4 bash -c "while :; do :; done" & done; wait; times';
     const { stdout } = await shell(here, sandbox, burn, { cpus: 0.25, seconds: 60 } as object);
     const [minutes = 0, seconds = 0] = (stdout.trim().split('\n').at(-1) ?? '').split(/[ms ]+/).map(Number);
     const used = (minutes * 60 + seconds) / 4;
-    return row({ id: 'A8', severity: 'high', attack: 'sixteen busy loops at `cpus` 0.25', note: `${used.toFixed(2)} cores` }, used < 0.4);
+    return row(
+      { id: 'A8', severity: 'high', attack: 'sixteen busy loops at `cpus` 0.25', note: `${used.toFixed(2)} cores` },
+      used < 0.4,
+    );
   });
   return [memory, storage, deleted, cores];
 }
@@ -126,20 +203,31 @@ const MOST_DISK_MIB = 64 + 2 * 150;
 
 /** A8: The process that starts all sandboxes of a worker counts descriptors where there are no control groups. Others must not wait for that. */
 async function openManyDescriptors(here: Isolation): Promise<Attack> {
-  return withSandbox((sandbox) => withSandbox(async (other) => {
-    const code = 'import os, time\nfor _ in range(59):\n    if os.fork() == 0: break\ntry:\n    for number in range(3, 1000000): os.dup2(1, number)\nexcept OSError: pass\ntime.sleep(60)';
-    const over = new AbortController();
-    const attacking = shell({ ...here, cgroup: null }, sandbox, python(code), { processes: 64, memoryMb: 4096, seconds: 30 }).finally(() => over.abort());
-    let slowest = 0;
-    while (!over.signal.aborted) {
-      const start = performance.now();
-      await shell(here, other, 'true');
-      slowest = Math.max(slowest, performance.now() - start);
-    }
-    const { reason } = await attacking;
-    const attack = 'opens descriptors in 60 processes without control groups: other sandboxes wait more than 3 s to start';
-    return row({ id: 'A8', severity: 'high', attack, note: `at most ${(slowest / 1000).toFixed(1)} s; the agent ${reason}` }, slowest < 3000);
-  }));
+  return withSandbox((sandbox) =>
+    withSandbox(async (other) => {
+      const code =
+        'import os, time\nfor _ in range(59):\n    if os.fork() == 0: break\ntry:\n    for number in range(3, 1000000): os.dup2(1, number)\nexcept OSError: pass\ntime.sleep(60)';
+      const over = new AbortController();
+      const attacking = shell({ ...here, cgroup: null }, sandbox, python(code), {
+        processes: 64,
+        memoryMb: 4096,
+        seconds: 30,
+      }).finally(() => over.abort());
+      let slowest = 0;
+      while (!over.signal.aborted) {
+        const start = performance.now();
+        await shell(here, other, 'true');
+        slowest = Math.max(slowest, performance.now() - start);
+      }
+      const { reason } = await attacking;
+      const attack =
+        'opens descriptors in 60 processes without control groups: other sandboxes wait more than 3 s to start';
+      return row(
+        { id: 'A8', severity: 'high', attack, note: `at most ${(slowest / 1000).toFixed(1)} s; the agent ${reason}` },
+        slowest < 3000,
+      );
+    }),
+  );
 }
 
 /** The setting had another name in older commits. */
@@ -155,13 +243,33 @@ async function inheritDescriptors(here: Isolation): Promise<Attack> {
     const launcher = new URL('../../activities/sandbox/launcher.ts', import.meta.url).href;
     const code = `import { launch } from ${JSON.stringify(launcher)};
       console.log((await launch({ ...${JSON.stringify(spec)}, signal: new AbortController().signal })).stdout);`;
-    const { stdout } = await run('bash', ['-c', 'exec 20< "$0"; exec "$@"', secret, process.execPath, '--input-type=module', '-e', code]);
-    return row({ id: 'A12', severity: 'medium', attack: 'reads a file that the worker inherited as descriptor 20' }, !stdout.includes(token));
+    const { stdout } = await run('bash', [
+      '-c',
+      'exec 20< "$0"; exec "$@"',
+      secret,
+      process.execPath,
+      '--input-type=module',
+      '-e',
+      code,
+    ]);
+    return row(
+      { id: 'A12', severity: 'medium', attack: 'reads a file that the worker inherited as descriptor 20' },
+      !stdout.includes(token),
+    );
   });
 }
 
 /** System calls that the kernel itself must not answer, with their numbers on x86-64 and their arguments. */
-const CALLS = { unshare: [272, 0x10000000], keyctl: [250, 0, -2, 0], clone3: [435, 0, 0], io_uring_setup: [425, 1, 0], userfaultfd: [323, 1], name_to_handle_at: [303, -100, 0, 0, 0, 0], add_key: [248, 0, 0, 0, 0, 0], syslog: [103, 10, 0, 0] };
+const CALLS = {
+  unshare: [272, 0x10000000],
+  keyctl: [250, 0, -2, 0],
+  clone3: [435, 0, 0],
+  io_uring_setup: [425, 1, 0],
+  userfaultfd: [323, 1],
+  name_to_handle_at: [303, -100, 0, 0, 0, 0],
+  add_key: [248, 0, 0, 0, 0, 0],
+  syslog: [103, 10, 0, 0],
+};
 
 /** A16: A call that the filter refuses fails with EPERM or ENOSYS before the kernel reads its arguments. */
 async function makeSystemCalls(here: Isolation): Promise<Attack> {
@@ -174,7 +282,14 @@ for name, arguments in json.loads("""${JSON.stringify(CALLS)}""").items():
     const { stdout } = await shell(here, sandbox, python(code));
     const through = stdout.trim().split('\n').filter(Boolean);
     const tried = Object.keys(CALLS).length;
-    return { id: 'A16', severity: 'low', attack: 'makes system calls that containers refuse', tried, held: tried - through.length, note: through.join(', ') };
+    return {
+      id: 'A16',
+      severity: 'low',
+      attack: 'makes system calls that containers refuse',
+      tried,
+      held: tried - through.length,
+      note: through.join(', '),
+    };
   });
 }
 
@@ -197,11 +312,18 @@ async function withoutBubblewrap(): Promise<Attack[]> {
 }
 
 async function readsDeployment(): Promise<Attack> {
-  return withTemporaryStack(async ({ plan }) => {
-    const log = join(plan.folders.logs, 'postgres.log');
-    const read = spawnSync('cat', [log], { uid: USER, gid: USER, cwd: '/' });
-    return row({ id: 'A10', severity: 'high', attack: "reads the deployment's folder as another user of the machine" }, read.status !== 0);
-  }, signal, ['postgres']);
+  return withTemporaryStack(
+    async ({ plan }) => {
+      const log = join(plan.folders.logs, 'postgres.log');
+      const read = spawnSync('cat', [log], { uid: USER, gid: USER, cwd: '/' });
+      return row(
+        { id: 'A10', severity: 'high', attack: "reads the deployment's folder as another user of the machine" },
+        read.status !== 0,
+      );
+    },
+    signal,
+    ['postgres'],
+  );
 }
 
 /** Starts a worker on a machine whose bubblewrap does not work. */
@@ -210,10 +332,22 @@ async function startsUnsandboxed(): Promise<Attack> {
   try {
     writeFileSync(join(folder, 'bwrap'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
     const env = { PATH: `${folder}:${process.env['PATH']}`, HOME: folder, TRIALGATE_HOME: join(folder, 'home') };
-    const names = { temporal_address: '127.0.0.1:1', database_url: 'postgres://127.0.0.1:1/x', gateway_url: 'http://127.0.0.1:1', secret: 'a secret of sixteen' };
+    const names = {
+      temporal_address: '127.0.0.1:1',
+      database_url: 'postgres://127.0.0.1:1/x',
+      gateway_url: 'http://127.0.0.1:1',
+      secret: 'a secret of sixteen',
+    };
     const flags = Object.entries(names).flatMap(([key, value]) => [`--${key.replaceAll('_', '-')}`, value]);
-    const worker = spawnSync(INSTALLS.node, [INSTALLS.main, 'worker', '--only', 'activities', ...flags], { env, cwd: folder, timeout: 20_000 });
-    return row({ id: 'A10', severity: 'high', attack: 'runs without bubblewrap though nobody allowed that' }, worker.status === 3);
+    const worker = spawnSync(INSTALLS.node, [INSTALLS.main, 'worker', '--only', 'activities', ...flags], {
+      env,
+      cwd: folder,
+      timeout: 20_000,
+    });
+    return row(
+      { id: 'A10', severity: 'high', attack: 'runs without bubblewrap though nobody allowed that' },
+      worker.status === 3,
+    );
   } finally {
     await rm(folder, { recursive: true });
   }
@@ -228,7 +362,12 @@ async function asUser(): Promise<Attack[]> {
     chmodSync(folder, 0o755);
     copyFileSync(bwrap, join(folder, 'bwrap'));
     const env = { PATH: `${folder}:${process.env['PATH']}`, HOME: '/nonexistent', [AS_USER]: '1' };
-    const { stdout } = await run(process.execPath, [fileURLToPath(import.meta.url)], { uid: USER, gid: USER, env, cwd: '/' });
+    const { stdout } = await run(process.execPath, [fileURLToPath(import.meta.url)], {
+      uid: USER,
+      gid: USER,
+      env,
+      cwd: '/',
+    });
     return JSON.parse(stdout);
   } finally {
     await rm(folder, { recursive: true });
@@ -247,6 +386,15 @@ if (process.env[AS_USER]) {
   console.log(JSON.stringify(await leavings(`${kind}, a worker that is not root`)));
 } else {
   const here = await isolation();
-  const attacks = [...(await leavings(`${here.kind}, this user`)), ...(await asUser()), ...(FOLDERS ? [await manyFolders(here, FOLDERS)] : []), ...(await exhaustResources(here)), await openManyDescriptors(here), await inheritDescriptors(here), await makeSystemCalls(here), ...(await withoutBubblewrap())];
+  const attacks = [
+    ...(await leavings(`${here.kind}, this user`)),
+    ...(await asUser()),
+    ...(FOLDERS ? [await manyFolders(here, FOLDERS)] : []),
+    ...(await exhaustResources(here)),
+    await openManyDescriptors(here),
+    await inheritDescriptors(here),
+    await makeSystemCalls(here),
+    ...(await withoutBubblewrap()),
+  ];
   process.exitCode = reportAttacks(attacks);
 }

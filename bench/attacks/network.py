@@ -1,6 +1,7 @@
 """Runs in a sandbox, tries to reach targets that an agent must not reach, and writes the names of those that answered.
 
-network.py TARGETS, where TARGETS is JSON: {"output": path, "owned": {...}, "tcp": {name: port}, "udp": ..., "abstract": ...}
+network.py TARGETS, where TARGETS is JSON:
+{"output": path, "owned": {...}, "tcp": {name: port}, "udp": ..., "abstract": ...}
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def save() -> None:
 
 
 def attempt(name: str, family: int, kind: int, address: object, data: bytes = b"") -> None:
-    """True when a target answers a few bytes, or accepts a connection if nothing is sent."""
+    """Reports a target that answers a few bytes, or that accepts a connection if nothing is sent."""
     with socket.socket(family, kind) as connection:
         connection.settimeout(1)
         try:
@@ -64,7 +65,7 @@ def own_temporal() -> None:
                 reply.read()
         except (OSError, ValueError, urllib.error.URLError):
             continue
-        except Exception:  # noqa: BLE001, S112  # Something that is not HTTP answered.
+        except Exception:  # Something that is not HTTP answered.
             continue
 
 

@@ -29,7 +29,8 @@ import { reportAttacks, type Attack } from './report.ts';
 
 const PROGRAM = await readFile(new URL('./network.py', import.meta.url), 'utf8');
 const OUTSIDE = 'route outside';
-const portOf = (address: string | AddressInfo | null): number => (typeof address === 'object' && address ? address.port : 0);
+const portOf = (address: string | AddressInfo | null): number =>
+  typeof address === 'object' && address ? address.port : 0;
 
 /** Listens on this host's loopback in each way that another process of the host could. */
 async function hostListeners() {
@@ -64,7 +65,11 @@ while True:
   const ended = shell(await isolation(), sandbox, script, { signal, seconds: 120 });
   for (;;) {
     const ports = await readFile(join(sandbox.work, 'ports.json'), 'utf8').catch(() => null);
-    if (ports === null) await Promise.race([new Promise((resolve) => setTimeout(resolve, 50)), ended.then(({ stderr }) => Promise.reject(new Error(stderr)))]);
+    if (ports === null)
+      await Promise.race([
+        new Promise((resolve) => setTimeout(resolve, 50)),
+        ended.then(({ stderr }) => Promise.reject(new Error(stderr))),
+      ]);
     else return { tcp: JSON.parse(ports)[0] as number, udp: JSON.parse(ports)[1] as number, abstract, ended };
   }
 }
@@ -74,11 +79,16 @@ async function gatewayThatAnswers(code: () => string) {
   const server = createHttpServer((_, response) => {
     const content = `\`\`\`python\n${code()}\n\`\`\``;
     response.setHeader('content-type', 'application/json');
-    response.end(JSON.stringify({ choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }] }));
+    response.end(
+      JSON.stringify({ choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }] }),
+    );
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  return { url: `http://127.0.0.1:${portOf(server.address())}`, close: () => void server.close().closeAllConnections() };
+  return {
+    url: `http://127.0.0.1:${portOf(server.address())}`,
+    close: () => void server.close().closeAllConnections(),
+  };
 }
 
 async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal: AbortSignal): Promise<Attack[]> {
@@ -92,22 +102,36 @@ async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal
   const other = await otherTrial(folder.home, task, AbortSignal.any([signal, over.signal]));
   const targets = (who: string) => ({
     output: 'reached.json',
-    owned: { id: `owned-by-${who}`, request: { workflowType: { name: 'rolloutGroup' }, taskQueue: { name: 'trialgate' }, input: [{}] } },
+    owned: {
+      id: `owned-by-${who}`,
+      request: { workflowType: { name: 'rolloutGroup' }, taskQueue: { name: 'trialgate' }, input: [{}] },
+    },
     tcp: { temporal: plan.ports.temporal, postgres: plan.ports.postgres, host: host.tcp, 'other trial': other.tcp },
     udp: { host: host.udp, 'other trial': other.udp },
     abstract: { host: host.abstract, 'other trial': other.abstract },
   });
-  const codeFor = (who: string): string => PROGRAM.replace('json.loads(sys.argv[1])', `json.loads(${JSON.stringify(JSON.stringify(targets(who)))})`);
+  const codeFor = (who: string): string =>
+    PROGRAM.replace('json.loads(sys.argv[1])', `json.loads(${JSON.stringify(JSON.stringify(targets(who)))})`);
   let attacker = '';
   const gateway = await gatewayThatAnswers(() => codeFor(attacker));
 
   /** Returns the targets that an agent and then its verifier reached, in a trial whose run has this network setting. */
-  const trial = async (network: 'gateway' | 'host'): Promise<{ agent: string[]; verifier: string[]; sandbox: Sandbox }> => {
+  const trial = async (
+    network: 'gateway' | 'host',
+  ): Promise<{ agent: string[]; verifier: string[]; sandbox: Sandbox }> => {
     const sandboxes = new HostSandboxes(folder.home, 1);
     attacker = `agent-${network}`;
     const key = { trialId: attacker, attempt: 1 };
     await sandboxes.open(key, task, signal, network);
-    const deps = { db, temporal: client, gatewayUrls: [gateway.url], home: folder.home, secret: plan.secret, hostQueue: 'host', sandboxes };
+    const deps = {
+      db,
+      temporal: client,
+      gatewayUrls: [gateway.url],
+      home: folder.home,
+      secret: plan.secret,
+      hostQueue: 'host',
+      sandboxes,
+    };
     await new MockActivityEnvironment().run(runAgent(deps), { ...key, agent: 'repair' });
     const result = await sandboxes.use(key, async ({ sandbox }) => {
       const agent = JSON.parse(await readFile(join(sandbox.work, 'reached.json'), 'utf8')) as string[];
@@ -124,9 +148,20 @@ async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal
   const adminRoutes = async (): Promise<number[]> => {
     const sandbox = await createSandbox({ home: folder.home, trialId: 'admin', attempt: 1, task });
     const url = plan.gatewayUrls[0] ?? '';
-    const ask = ['GET /sessions', 'GET /sessions/export', ...['', '/complete', '/reward'].map((path) => `POST /sessions/other${path}`), 'GET /sessions/other', 'GET /sessions/other/samples', 'DELETE /sessions/other'];
-    const script = ask.map((each) => each.split(' ')).map(([method, path]) => `curl -s -o /dev/null -w '%{http_code}\\n' -X ${method} ${url}${path}`);
-    const { stdout } = await shell(await isolation(), sandbox, script.join('\n'), { network: { kind: 'gateway', url, folder: sandbox.root } });
+    const ask = [
+      'GET /sessions',
+      'GET /sessions/export',
+      ...['', '/complete', '/reward'].map((path) => `POST /sessions/other${path}`),
+      'GET /sessions/other',
+      'GET /sessions/other/samples',
+      'DELETE /sessions/other',
+    ];
+    const script = ask
+      .map((each) => each.split(' '))
+      .map(([method, path]) => `curl -s -o /dev/null -w '%{http_code}\\n' -X ${method} ${url}${path}`);
+    const { stdout } = await shell(await isolation(), sandbox, script.join('\n'), {
+      network: { kind: 'gateway', url, folder: sandbox.root },
+    });
     return stdout.trim().split('\n').map(Number);
   };
 
@@ -146,24 +181,73 @@ async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal
     const statuses = await adminRoutes();
     const linked = await linkedTask();
     const open = await trial('host');
-    const owned = (who: string): Promise<boolean> => client.workflow.getHandle(targets(who).owned.id).describe().then(() => true, () => false);
-    const [byAgent, byVerifier, byHostAgent] = await Promise.all([owned('agent-gateway'), owned('verifier-gateway'), owned('agent-host')]);
-    const row = (id: string, severity: Attack['severity'], attackName: string, got: readonly boolean[], note?: string): Attack =>
-      ({ id, severity, attack: attackName, tried: got.length, held: got.filter((each) => !each).length, ...(note ? { note } : {}) });
+    const owned = (who: string): Promise<boolean> =>
+      client.workflow
+        .getHandle(targets(who).owned.id)
+        .describe()
+        .then(
+          () => true,
+          () => false,
+        );
+    const [byAgent, byVerifier, byHostAgent] = await Promise.all([
+      owned('agent-gateway'),
+      owned('verifier-gateway'),
+      owned('agent-host'),
+    ]);
+    const row = (
+      id: string,
+      severity: Attack['severity'],
+      attackName: string,
+      got: readonly boolean[],
+      note?: string,
+    ): Attack => ({
+      id,
+      severity,
+      attack: attackName,
+      tried: got.length,
+      held: got.filter((each) => !each).length,
+      ...(note ? { note } : {}),
+    });
     const both = (what: string): boolean[] => [confined.agent.includes(what), confined.verifier.includes(what)];
     const hasRoute = open.agent.includes(OUTSIDE);
     return [
-      row('A1', 'critical', 'start a workflow by Temporal\'s HTTP API (agent, verifier)', [byAgent, byVerifier]),
+      row('A1', 'critical', "start a workflow by Temporal's HTTP API (agent, verifier)", [byAgent, byVerifier]),
       row('A1', 'critical', "speak to Temporal's port", both('tcp temporal')),
-      row('A1', 'critical', 'have a task read that links to a file of root\'s, from a sandbox', [linked]),
+      row('A1', 'critical', "have a task read that links to a file of root's, from a sandbox", [linked]),
       row('A1', 'high', "speak to PostgreSQL's port", both('tcp postgres')),
-      row('A1', 'critical', 'use an admin route of the gateway without its key', statuses.map((status) => status < 400 || status >= 500), statuses.join(' ')),
-      row('A7', 'high', 'reach another trial by TCP, UDP, an abstract socket', ['tcp', 'udp', 'abstract'].flatMap((kind) => both(`${kind} other trial`))),
-      row('A7', 'high', 'reach a listener of the host by TCP, UDP, an abstract socket', ['tcp', 'udp', 'abstract'].flatMap((kind) => both(`${kind} host`))),
+      row(
+        'A1',
+        'critical',
+        'use an admin route of the gateway without its key',
+        statuses.map((status) => status < 400 || status >= 500),
+        statuses.join(' '),
+      ),
+      row(
+        'A7',
+        'high',
+        'reach another trial by TCP, UDP, an abstract socket',
+        ['tcp', 'udp', 'abstract'].flatMap((kind) => both(`${kind} other trial`)),
+      ),
+      row(
+        'A7',
+        'high',
+        'reach a listener of the host by TCP, UDP, an abstract socket',
+        ['tcp', 'udp', 'abstract'].flatMap((kind) => both(`${kind} host`)),
+      ),
       row('A16', 'low', 'reach other hosts', both(OUTSIDE), hasRoute ? '' : 'this host has no route itself'),
-      row('host', 'critical', 'with `network: host`: start a workflow, speak to Temporal\'s port (agent)', [byHostAgent, open.agent.includes('tcp temporal')]),
-      row('host', 'critical', "with `network: host`: speak to Temporal from the port of an allowed connection, with another address", [open.agent.includes('temporal as a worker')]),
-      row('host', 'high', 'with `network: host`: enter PostgreSQL without its password', [open.agent.includes('postgres entered')]),
+      row('host', 'critical', "with `network: host`: start a workflow, speak to Temporal's port (agent)", [
+        byHostAgent,
+        open.agent.includes('tcp temporal'),
+      ]),
+      row(
+        'host',
+        'critical',
+        'with `network: host`: speak to Temporal from the port of an allowed connection, with another address',
+        [open.agent.includes('temporal as a worker')],
+      ),
+      row('host', 'high', 'with `network: host`: enter PostgreSQL without its password', [
+        open.agent.includes('postgres entered'),
+      ]),
       row('host', 'high', 'with `network: host`: the verifier reaches anything', [open.verifier.length > 0]),
     ];
   } finally {

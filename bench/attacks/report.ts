@@ -9,12 +9,21 @@ export type Attack = { id: string; severity: Severity; attack: string; tried: nu
 
 /** Prints the attacks and their results, with the command, the machine and the commit. Returns 1 if an attack succeeded. */
 export function reportAttacks(attacks: readonly Attack[]): number {
-  const rows = attacks.map(({ id, severity, attack, tried, held, note }) => [id, severity, attack, `${tried}`, `${held}`, note ?? '']);
+  const rows = attacks.map(({ id, severity, attack, tried, held, note }) => [
+    id,
+    severity,
+    attack,
+    `${tried}`,
+    `${held}`,
+    note ?? '',
+  ]);
   const total = (key: 'tried' | 'held'): number => attacks.reduce((sum, each) => sum + each[key], 0);
   console.log(JSON.stringify(provenance(), null, 2));
   console.log(`\n${table(['', 'severity', 'attack', 'tried', 'held', 'note'], rows)}`);
   const open = attacks.filter(({ tried, held }) => held < tried);
   const count = (severity: Severity): number => open.filter((each) => each.severity === severity).length;
-  console.log(`\n${total('tried')} tried, ${total('held')} held; open: ${count('critical')} critical, ${count('high')} high, ${count('medium')} medium, ${count('low')} low`);
+  console.log(
+    `\n${total('tried')} tried, ${total('held')} held; open: ${count('critical')} critical, ${count('high')} high, ${count('medium')} medium, ${count('low')} low`,
+  );
   return open.length > 0 ? 1 : 0;
 }

@@ -14,14 +14,23 @@ import { LOOPBACK } from '../../cli/supervisor/gateways.ts';
 import type { Plan } from '../../cli/supervisor/plan.ts';
 
 /** The addresses of the links that can be cut, and the paths outside the deployment's folder. */
-export const wiring = z.object({ postgres: z.number(), temporal: z.number(), engine: z.string(), engineLog: z.string() });
+export const wiring = z.object({
+  postgres: z.number(),
+  temporal: z.number(),
+  engine: z.string(),
+  engineLog: z.string(),
+});
 export type Wiring = z.output<typeof wiring>;
 
 /** Returns a deployment's own components with another engine. They reach each other through links that can be cut. */
 export const chaosComponents =
   (wires: Wiring) =>
   (plan: Plan): Components => {
-    const through: Plan = { ...plan, databaseUrl: withPort(plan.databaseUrl, wires.postgres), temporalAddress: `${LOOPBACK}:${wires.temporal}` };
+    const through: Plan = {
+      ...plan,
+      databaseUrl: withPort(plan.databaseUrl, wires.postgres),
+      temporalAddress: `${LOOPBACK}:${wires.temporal}`,
+    };
     const { note, ...store } = postgres(plan);
     const components = [
       smallEngine(wires),
@@ -47,7 +56,11 @@ function smallEngine({ engine: socket, engineLog }: Wiring): Component {
     address: `unix:${socket}`,
     needs: [],
     prepare: async () => void mkdirSync(join(socket, '..'), { recursive: true }),
-    launch: () => ({ file: INSTALLS.node, args: [join(REPOSITORY, 'bench/chaos/engine.ts'), socket, engineLog], env: environment({}) }),
+    launch: () => ({
+      file: INSTALLS.node,
+      args: [join(REPOSITORY, 'bench/chaos/engine.ts'), socket, engineLog],
+      env: environment({}),
+    }),
     isReady: async (_pid, signal) => (await healthOf(socket, signal)) === 200,
     isHealthy: async (signal) => (await healthOf(socket, signal)) !== 503,
     readyWithinMs: 60_000,

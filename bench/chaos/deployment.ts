@@ -21,7 +21,15 @@ import { processesOf } from './processes.ts';
 import { SmallDisk } from '../../tests/support/harness/small-disk.ts';
 import { writeTinyModel } from '../../tests/support/harness/tiny-model.ts';
 
-export const COMPONENTS = ['postgres', 'temporal', 'gateway', 'engine', 'workflow-worker', 'activity-worker', 'gpu-worker'] as const;
+export const COMPONENTS = [
+  'postgres',
+  'temporal',
+  'gateway',
+  'engine',
+  'workflow-worker',
+  'activity-worker',
+  'gpu-worker',
+] as const;
 export const LINKS = ['postgres', 'temporal', 'gateway', 'engine'] as const;
 /** Sizes in MiB. `home` has Temporal's data, the logs, the sandboxes and the supervisor's state. */
 const DISKS = { home: 384, postgres: 768, checkpoints: 128, batches: 32 };
@@ -43,8 +51,17 @@ export class ChaosDeployment {
   readonly #env: NodeJS.ProcessEnv;
   readonly #wires: Wiring;
 
-  private constructor(parts: Pick<ChaosDeployment, 'config' | 'model' | 'engineLog' | 'links' | 'disks'>, own: { folder: string; env: NodeJS.ProcessEnv; wires: Wiring }) {
-    ({ config: this.config, model: this.model, engineLog: this.engineLog, links: this.links, disks: this.disks } = parts);
+  private constructor(
+    parts: Pick<ChaosDeployment, 'config' | 'model' | 'engineLog' | 'links' | 'disks'>,
+    own: { folder: string; env: NodeJS.ProcessEnv; wires: Wiring },
+  ) {
+    ({
+      config: this.config,
+      model: this.model,
+      engineLog: this.engineLog,
+      links: this.links,
+      disks: this.disks,
+    } = parts);
     ({ folder: this.#folder, env: this.#env, wires: this.#wires } = own);
   }
 
@@ -56,8 +73,18 @@ export class ChaosDeployment {
     const disks = (await SmallDisk.refusal()) === null ? await mountAll(home) : null;
     const port = () => freePort(LOOPBACK);
     const [postgres, temporal, gateway] = [await port(), await port(), await port()];
-    const near = { postgres: await port(), temporal: await port(), gateway: await port(), engine: join(folder, 'engine.sock') };
-    const wires = { postgres: near.postgres, temporal: near.temporal, engine: join(folder, 'run/engine.sock'), engineLog: join(folder, 'engine.jsonl') };
+    const near = {
+      postgres: await port(),
+      temporal: await port(),
+      gateway: await port(),
+      engine: join(folder, 'engine.sock'),
+    };
+    const wires = {
+      postgres: near.postgres,
+      temporal: near.temporal,
+      engine: join(folder, 'run/engine.sock'),
+      engineLog: join(folder, 'engine.jsonl'),
+    };
     const host = LOOPBACK;
     const links = {
       postgres: await Link.open(near.postgres, { host, port: postgres }),
@@ -82,7 +109,10 @@ export class ChaosDeployment {
       TRIALGATE_ENGINES: JSON.stringify([`unix:${near.engine}`]),
     };
     const { config } = resolveConfig({ env, cwd: folder });
-    const deployment = new ChaosDeployment({ config, model, engineLog: wires.engineLog, links, disks }, { folder, env, wires });
+    const deployment = new ChaosDeployment(
+      { config, model, engineLog: wires.engineLog, links, disks },
+      { folder, env, wires },
+    );
     await deployment.up(signal).catch(async (error: unknown) => {
       await deployment.remove();
       throw error;
@@ -93,8 +123,15 @@ export class ChaosDeployment {
   /** Starts the supervisor like `trialgate up`, repeatedly until the disk has room, as a person would. Returns when all is ready. */
   async up(signal: AbortSignal): Promise<void> {
     let child = this.#startSupervisor();
-    for (const end = Date.now() + UP_MS; livingState(this.config.home)?.status !== 'ready'; await sleep(100, undefined, { signal })) {
-      if (Date.now() > end) throw new Error(`the stack did not come up: ${readState(this.config.home)?.failure?.message ?? `see ${this.#folder}`}`);
+    for (
+      const end = Date.now() + UP_MS;
+      livingState(this.config.home)?.status !== 'ready';
+      await sleep(100, undefined, { signal })
+    ) {
+      if (Date.now() > end)
+        throw new Error(
+          `the stack did not come up: ${readState(this.config.home)?.failure?.message ?? `see ${this.#folder}`}`,
+        );
       if (child.exitCode === null) continue;
       await sleep(1000, undefined, { signal });
       child = this.#startSupervisor();
@@ -104,7 +141,12 @@ export class ChaosDeployment {
   #startSupervisor(): ChildProcess {
     const log = openSync(join(this.#folder, 'supervisor.log'), 'a');
     const args = [join(REPOSITORY, 'bench/chaos/supervise.ts'), JSON.stringify(this.#wires)];
-    const child = spawn(INSTALLS.node, args, { cwd: this.#folder, env: this.#env, detached: true, stdio: ['ignore', log, log] });
+    const child = spawn(INSTALLS.node, args, {
+      cwd: this.#folder,
+      env: this.#env,
+      detached: true,
+      stdio: ['ignore', log, log],
+    });
     closeSync(log);
     child.unref();
     return child;
@@ -121,7 +163,9 @@ export class ChaosDeployment {
       const found = livingState(this.config.home)?.components.find((each) => each.name === name);
       if (found?.status === 'ready' && found.process && isAlive(found.process)) return found.process;
     }
-    throw new Error(`${name} does not serve again: ${readState(this.config.home)?.components.find((each) => each.name === name)?.detail}`);
+    throw new Error(
+      `${name} does not serve again: ${readState(this.config.home)?.components.find((each) => each.name === name)?.detail}`,
+    );
   }
 
   /** Copies the logs of its processes. */
@@ -137,7 +181,8 @@ export class ChaosDeployment {
     await Promise.all(Object.values(this.links).map((link) => link.close()));
     const left = processesOf(this.#folder);
     for (const disk of Object.values(this.disks ?? {}).toReversed()) await disk.unmount();
-    for (const folder of [this.#folder, folderElsewhere(this.config.home)]) await rm(folder, { recursive: true, force: true });
+    for (const folder of [this.#folder, folderElsewhere(this.config.home)])
+      await rm(folder, { recursive: true, force: true });
     return left;
   }
 }

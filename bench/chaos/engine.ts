@@ -1,6 +1,6 @@
 /**
  * Runs a small engine on a Unix socket, with a toy tokenizer, invented replies, and the routes for publications. It reports the
- * checksum of the checkpoint's files and the canary that the trainer measured. It logs what it sampled under which label, and events
+ * checksum of the checkpoint's files and the canary that the trainer measured. It logs what it sampled under which weight version, and events
  * that must never happen to an engine.
  *
  *   node bench/chaos/engine.ts SOCKET LOG
@@ -20,7 +20,7 @@ const BUSY_MS = 500;
 
 const manifest = z.object({ canary: z.object({ token_ids: z.array(z.number()), logprobs: z.array(z.number()) }) });
 const reloading = z.object({ kwargs: z.object({ weights_path: z.string() }) });
-const labelling = z.object({ new_version: z.string() });
+const newWeightVersion = z.object({ new_version: z.string() });
 const completing = z.object({ prompt: z.array(z.number()), prompt_logprobs: z.number() });
 
 const [socket = '', log = ''] = process.argv.slice(2);
@@ -29,11 +29,14 @@ let weights = { folder: 'none', checksum: 'none', canary: [] as number[] };
 const state = { paused: false };
 let staleCache = false;
 
-const note = (entry: Omit<EngineEntry, 'at'>): void => appendFileSync(log, `${JSON.stringify({ at: Date.now(), ...entry })}\n`);
+const note = (entry: Omit<EngineEntry, 'at'>): void =>
+  appendFileSync(log, `${JSON.stringify({ at: Date.now(), ...entry })}\n`);
 
 function reload(folder: string): void {
   const made = manifest.parse(JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8')));
-  const checksum = createHash('sha256').update(readFileSync(join(folder, 'model.safetensors'))).digest('hex');
+  const checksum = createHash('sha256')
+    .update(readFileSync(join(folder, 'model.safetensors')))
+    .digest('hex');
   weights = { folder, checksum, canary: made.canary.logprobs };
   staleCache = true;
 }
@@ -44,7 +47,8 @@ async function control(path: string, body: unknown): Promise<unknown> {
       state.paused = true;
       return {};
     case '/resume':
-      if (staleCache && !engine.label.startsWith('loading:')) note({ fault: `${engine.label} was resumed with the cache of the weights before` });
+      if (staleCache && !engine.weightVersion.startsWith('loading:'))
+        note({ fault: `${engine.weightVersion} was resumed with the cache of the weights before` });
       state.paused = false;
       return {};
     case '/collective_rpc': {
@@ -59,8 +63,8 @@ async function control(path: string, body: unknown): Promise<unknown> {
       return {};
     }
     case '/update_weight_version':
-      engine.label = labelling.parse(body).new_version;
-      note({ label: engine.label, weights: weights.folder });
+      engine.weightVersion = newWeightVersion.parse(body).new_version;
+      note({ weightVersion: engine.weightVersion, weights: weights.folder });
       return {};
     case '/reset_prefix_cache':
       staleCache = false;
@@ -68,7 +72,12 @@ async function control(path: string, body: unknown): Promise<unknown> {
     case '/is_paused':
       return { is_paused: state.paused };
     case '/server_info':
-      return { vllm_config: { parallel_config: { worker_extension_cls: 'trialgate_gpu.vllm_extension.TrialgateWorker' }, device_config: { device: 'cpu' } } };
+      return {
+        vllm_config: {
+          parallel_config: { worker_extension_cls: 'trialgate_gpu.vllm_extension.TrialgateWorker' },
+          device_config: { device: 'cpu' },
+        },
+      };
     case '/weight_checker':
       return { checksums: { model: weights.checksum } };
     case '/v1/completions':
@@ -97,9 +106,14 @@ engine.before = async ({ path, body }) => {
   while (state.paused) await sleep(20);
   const line = engine.answer({ ...body, messages: body.messages ?? [] });
   body.answer = line;
-  note({ serial: markOf(line.text)?.serial, label: engine.label, salt: String(body.cache_salt), weights: weights.folder });
+  note({
+    serial: markOf(line.text)?.serial,
+    weightVersion: engine.weightVersion,
+    salt: String(body.cache_salt),
+    weights: weights.folder,
+  });
 };
 await engine.start(socket);
-note({ label: engine.label, weights: weights.folder });
+note({ weightVersion: engine.weightVersion, weights: weights.folder });
 console.log(`engine ready at ${socket}`);
 for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => process.exit(0));

@@ -6,9 +6,7 @@ import { familyOf } from './processes.ts';
 
 type Process = (typeof COMPONENTS)[number] | 'supervisor';
 export type Fault =
-  | { kind: 'kill' | 'stop'; at: Process }
-  | { kind: 'full disk'; at: DiskName }
-  | { kind: 'cut'; at: LinkName };
+  { kind: 'kill' | 'stop'; at: Process } | { kind: 'full disk'; at: DiskName } | { kind: 'cut'; at: LinkName };
 /** A fault that happened. Times are milliseconds since 1970. */
 export type FaultTimes = { fault: string; began: number; ended: number };
 
@@ -25,7 +23,10 @@ export const nameOf = ({ kind, at }: Fault): string => `${kind} ${at}`;
 export function faultsOf({ disks }: { disks: unknown }): Fault[] {
   const processes: Process[] = [...COMPONENTS, 'supervisor'];
   return [
-    ...processes.flatMap((at): Fault[] => [{ kind: 'kill', at }, { kind: 'stop', at }]),
+    ...processes.flatMap((at): Fault[] => [
+      { kind: 'kill', at },
+      { kind: 'stop', at },
+    ]),
     ...(disks ? DISK_NAMES : []).map((at): Fault => ({ kind: 'full disk', at })),
     ...LINKS.map((at): Fault => ({ kind: 'cut', at })),
   ];
@@ -45,13 +46,27 @@ export function* dealTogether(faults: readonly Fault[], random: Random): Generat
   for (;;) yield Array.from({ length: random.chance(0.25) ? 2 : 1 }, () => dealt.next().value);
 }
 
-export async function causeFaults(deployment: ChaosDeployment, faults: readonly Fault[], random: Random, signal: AbortSignal): Promise<FaultTimes> {
+export async function causeFaults(
+  deployment: ChaosDeployment,
+  faults: readonly Fault[],
+  random: Random,
+  signal: AbortSignal,
+): Promise<FaultTimes> {
   const struck = await Promise.all(faults.map((fault) => causeFault(deployment, fault, random, signal)));
-  return { fault: namesOf(faults), began: Math.min(...struck.map(({ began }) => began)), ended: Math.max(...struck.map(({ ended }) => ended)) };
+  return {
+    fault: namesOf(faults),
+    began: Math.min(...struck.map(({ began }) => began)),
+    ended: Math.max(...struck.map(({ ended }) => ended)),
+  };
 }
 
 /** Causes a fault and returns when it is over: the process goes on, the disk has room, the link works. The supervisor restarts killed processes. */
-async function causeFault(deployment: ChaosDeployment, fault: Fault, random: Random, signal: AbortSignal): Promise<FaultTimes> {
+async function causeFault(
+  deployment: ChaosDeployment,
+  fault: Fault,
+  random: Random,
+  signal: AbortSignal,
+): Promise<FaultTimes> {
   const between = ([least, most]: readonly [number, number]): number => least + random.below(most - least);
   const leader = fault.kind === 'kill' || fault.kind === 'stop' ? await leaderOf(deployment, fault.at, signal) : null;
   const began = Date.now();

@@ -11,7 +11,10 @@ export class Link {
     this.#server = createServer((near) => {
       if (this.#isCut) return void near.destroy();
       const far = connect(upstream);
-      for (const [one, other] of [[near, far], [far, near]] as const) {
+      for (const [one, other] of [
+        [near, far],
+        [far, near],
+      ] as const) {
         this.#sockets.add(one);
         one.setNoDelay(true);
         one.on('error', () => {});

@@ -39,7 +39,14 @@ export type Outcome = {
 };
 
 /** `faults` has groups of simultaneous faults, in order. The run has at least `iterations` and goes on until all faults have happened. */
-export type Plan = { run: string; iterations: number; settings: Settings; faults: Fault[][]; random: Random; log: (line: string) => void };
+export type Plan = {
+  run: string;
+  iterations: number;
+  settings: Settings;
+  faults: Fault[][];
+  random: Random;
+  log: (line: string) => void;
+};
 
 const PAUSE_MS = 5_000;
 /** More iterations than a run under faults can reach. */
@@ -51,15 +58,28 @@ const LOOK_MS = 250;
 const [LEFT_MS, CUT_MS] = [20_000, 150_000];
 
 /** Runs one training run under faults to its end, and checks the invariants. */
-export async function oneRun(deployment: ChaosDeployment, { run, iterations: atLeast, settings, faults, random, log }: Plan, signal: AbortSignal): Promise<Outcome> {
+export async function oneRun(
+  deployment: ChaosDeployment,
+  { run, iterations: atLeast, settings, faults, random, log }: Plan,
+  signal: AbortSignal,
+): Promise<Outcome> {
   const db = openDatabase(connectionsOf(deployment.config).databaseUrl, { maxConnections: 4 });
   const witness = new Witness(deployment, { name: `witness-${run}`, everyMs: 500 });
   const resumed: string[] = [];
   const struck: FaultTimes[] = [];
   const broken: string[] = [];
   const began = Date.now();
-  const standing = (): Promise<{ status: string; reason: string | null } | null> => db.select().from(runs).where(eq(runs.id, run)).then(([row]) => row ?? null, () => null);
-  const isOver = async (): Promise<boolean> => ['completed', 'failed', 'cancelled'].includes((await standing())?.status ?? '');
+  const standing = (): Promise<{ status: string; reason: string | null } | null> =>
+    db
+      .select()
+      .from(runs)
+      .where(eq(runs.id, run))
+      .then(
+        ([row]) => row ?? null,
+        () => null,
+      );
+  const isOver = async (): Promise<boolean> =>
+    ['completed', 'failed', 'cancelled'].includes((await standing())?.status ?? '');
 
   /** Waits until the run has finished something after `since`, or ended. Resumes it when it is blocked, as a person would. */
   const waitForProgress = async (since: number): Promise<void> => {
@@ -110,7 +130,17 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations: atL
     });
     const engine = readEngineLog(deployment.engineLog).filter(({ at }) => at >= began);
     const made = await iterationsDone(db, run);
-    broken.push(...(await auditChaos({ db, runId: run, iterations: Math.max(made, atLeast), settings, witnessed, engine, restarted })));
+    broken.push(
+      ...(await auditChaos({
+        db,
+        runId: run,
+        iterations: Math.max(made, atLeast),
+        settings,
+        witnessed,
+        engine,
+        restarted,
+      })),
+    );
     broken.push(...(await leftSandboxes(deployment, run)));
   } catch (error) {
     signal.throwIfAborted();
@@ -129,7 +159,11 @@ function recoveredAfter({ ended }: FaultTimes, progress: number[]): number | nul
   return next === undefined ? null : (next - ended) / 1000;
 }
 
-async function start({ config, model }: ChaosDeployment, run: string, settings: Record<string, unknown>): Promise<void> {
+async function start(
+  { config, model }: ChaosDeployment,
+  run: string,
+  settings: Record<string, unknown>,
+): Promise<void> {
   const file = {
     model,
     tasks: [join(REPOSITORY, 'tasks/train')],
@@ -155,7 +189,8 @@ const endAfter = ({ config }: ChaosDeployment, run: string, atLeast: number): Pr
     await updateRun(client, run, 'configure', { iterations: last });
   });
 
-const iterationsDone = (db: Database, run: string): Promise<number> => db.$count(iterations, and(eq(iterations.runId, run), eq(iterations.status, 'done')));
+const iterationsDone = (db: Database, run: string): Promise<number> =>
+  db.$count(iterations, and(eq(iterations.runId, run), eq(iterations.status, 'done')));
 
 /** Retries for a minute, because the process that is asked may be down. */
 async function retryForAMinute(ask: () => Promise<void>, signal: AbortSignal): Promise<void> {
@@ -173,9 +208,11 @@ async function retryForAMinute(ask: () => Promise<void>, signal: AbortSignal): P
 /** Returns the run's workflows that do not end in time. One may end after its run, when the heartbeats of a killed worker are missed. */
 async function leftRunning({ client }: DeploymentClients, run: string, withinMs: number): Promise<string[]> {
   let left: string[] = [];
-  for (const end = Date.now() + withinMs; Date.now() < end; ) {
+  for (const end = Date.now() + withinMs; Date.now() < end;) {
     left = [];
-    for await (const { workflowId } of client.workflow.list({ query: `WorkflowId STARTS_WITH "${run}" AND ExecutionStatus = "Running"` })) {
+    for await (const { workflowId } of client.workflow.list({
+      query: `WorkflowId STARTS_WITH "${run}" AND ExecutionStatus = "Running"`,
+    })) {
       if (workflowId === run || workflowId.startsWith(`${run}/`)) left.push(workflowId);
     }
     if (left.length === 0) return [];
@@ -194,4 +231,3 @@ async function leftSandboxes({ config }: ChaosDeployment, run: string): Promise<
   }
   return left.map((name) => `sandbox ${name} is left`);
 }
-

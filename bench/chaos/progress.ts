@@ -1,6 +1,15 @@
 import { and, eq, isNotNull, notInArray } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
-import { attempts, batches, groups, iterations, policyVersions, publications, runs, trials } from '../../store/schema.ts';
+import {
+  attempts,
+  batches,
+  groups,
+  iterations,
+  policyVersions,
+  publications,
+  runs,
+  trials,
+} from '../../store/schema.ts';
 
 /**
  * Returns the times at which the run finished something, in milliseconds since 1970, in order: a trial's valid attempt, a group, a
@@ -12,7 +21,13 @@ export async function progressOf(db: Database, runId: string): Promise<number[]>
       .select({ at: attempts.endedAt })
       .from(attempts)
       .innerJoin(trials, eq(trials.id, attempts.trialId))
-      .where(and(eq(trials.runId, runId), isNotNull(attempts.outcome), notInArray(attempts.outcome, ['infra_error', 'cancelled']))),
+      .where(
+        and(
+          eq(trials.runId, runId),
+          isNotNull(attempts.outcome),
+          notInArray(attempts.outcome, ['infra_error', 'cancelled']),
+        ),
+      ),
     db.select({ at: groups.endedAt }).from(groups).where(eq(groups.runId, runId)),
     db.select({ at: batches.createdAt }).from(batches).where(eq(batches.runId, runId)),
     db.select({ at: policyVersions.createdAt }).from(policyVersions).where(eq(policyVersions.runId, runId)),
@@ -20,5 +35,8 @@ export async function progressOf(db: Database, runId: string): Promise<number[]>
     db.select({ at: iterations.endedAt }).from(iterations).where(eq(iterations.runId, runId)),
     db.select({ at: runs.endedAt }).from(runs).where(eq(runs.id, runId)),
   ]);
-  return times.flat().flatMap(({ at }) => at?.getTime() ?? []).toSorted((a, b) => a - b);
+  return times
+    .flat()
+    .flatMap(({ at }) => at?.getTime() ?? [])
+    .toSorted((a, b) => a - b);
 }

@@ -22,17 +22,41 @@ export function reportOf(outcomes: Outcome[]): string {
   return [
     table(
       ['fault', 'count', 'went on', 'median s', 'worst s'],
-      [...names.map((name) => row(name, struck.filter(({ fault }) => kindOf(fault) === name))), row('all', struck)],
+      [
+        ...names.map((name) =>
+          row(
+            name,
+            struck.filter(({ fault }) => kindOf(fault) === name),
+          ),
+        ),
+        row('all', struck),
+      ],
     ),
     '',
     table(
-      ['settings', 'runs', 'finished', 'run s, median', 'worst', 'trials again, median', 'worst', 'train steps again, median', 'worst', 'resumed by hand', 'replies watched'],
-      [...Map.groupBy(outcomes, ({ settings }) => settings), ['all', outcomes] as const].map(([name, its]) => runsRow(name, its)),
+      [
+        'settings',
+        'runs',
+        'finished',
+        'run s, median',
+        'worst',
+        'trials again, median',
+        'worst',
+        'train steps again, median',
+        'worst',
+        'resumed by hand',
+        'replies watched',
+      ],
+      [...Map.groupBy(outcomes, ({ settings }) => settings), ['all', outcomes] as const].map(([name, its]) =>
+        runsRow(name, its),
+      ),
     ),
     '',
     ...outcomes.filter(({ ended }) => ended !== 'completed').map(({ run, ended }) => `${run} did not finish: ${ended}`),
     ...resumed.map((each) => `blocked, then resumed: ${each}`),
-    broken.length === 0 ? 'invariants 1, 5, 6, 7 and 11 hold in every run, and nothing was left running' : `what does not hold (${broken.length}):`,
+    broken.length === 0
+      ? 'invariants 1, 5, 6, 7 and 11 hold in every run, and nothing was left running'
+      : `what does not hold (${broken.length}):`,
     ...broken.map((each) => `  ${each}`),
   ].join('\n');
 }

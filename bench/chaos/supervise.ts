@@ -1,8 +1,7 @@
 /** The supervisor of a chaos deployment: like `trialgate supervise`, with other components. Its argument is the wiring. */
 import { resolveConfig } from '../../cli/config/resolve.ts';
 import { shutdownSignal } from '../../cli/signals.ts';
-import { stackLog } from '../../cli/supervisor/stack-log.ts';
-import { runSupervisorInForeground } from '../../cli/supervisor/supervise.ts';
+import { runSupervisorInForeground, stackLog } from '../../cli/supervisor/supervise.ts';
 import { chaosComponents, wiring } from './components.ts';
 
 const { config } = resolveConfig();

@@ -20,14 +20,22 @@ const schemathesis = join(VENV, 'bin/st');
 
 async function install(signal: AbortSignal): Promise<void> {
   if (existsSync(schemathesis)) return;
-  for (const command of [[findPython(undefined).path, '-m', 'venv', VENV], [join(VENV, 'bin/python'), '-m', 'pip', 'install', '--no-input', PACKAGE]]) {
+  for (const command of [
+    [findPython(undefined).path, '-m', 'venv', VENV],
+    [join(VENV, 'bin/python'), '-m', 'pip', 'install', '--no-input', PACKAGE],
+  ]) {
     const output = await runLogged(LOG, command, { signal });
     if (output.code !== 0) throw failure(`installing ${PACKAGE}`, output, LOG);
   }
 }
 
 /** `start` starts the gateway under test. */
-export type DocumentOptions = { seed: number; examples: number; start: (options: NodeGatewayOptions) => Promise<NodeGateway>; signal: AbortSignal };
+export type DocumentOptions = {
+  seed: number;
+  examples: number;
+  start: (options: NodeGatewayOptions) => Promise<NodeGateway>;
+  signal: AbortSignal;
+};
 export type DocumentReport = { faults: number; text: string };
 
 /** Runs schemathesis, which sends a gateway valid and invalid requests of its API document. `text` is its report. */
@@ -38,13 +46,36 @@ export async function fuzzDocument({ seed, examples, start, signal }: DocumentOp
   const engine = await new FakeEngine().start();
   const unforeseen: string[] = [];
   const gateway = await start({
-    host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', drainMs: 500,
+    host: '127.0.0.1',
+    port: 0,
+    engines: [engine.url],
+    databaseUrl: postgres.url,
+    adminKey: ADMIN_KEY,
+    secret: 'a secret of sixteen characters',
+    drainMs: 500,
     log: (line) => unforeseen.push(line),
   });
   try {
-    const options = ['-H', `Authorization: Bearer ${ADMIN_KEY}`, '--seed', String(seed), '-n', String(examples), '-c', 'all', '--exclude-checks', NOT_OURS, '--continue-on-failure', '--no-color'];
+    const options = [
+      '-H',
+      `Authorization: Bearer ${ADMIN_KEY}`,
+      '--seed',
+      String(seed),
+      '-n',
+      String(examples),
+      '-c',
+      'all',
+      '--exclude-checks',
+      NOT_OURS,
+      '--continue-on-failure',
+      '--no-color',
+    ];
     // Started by the interpreter, because the script's first line names the folder in which it was installed.
-    const output = await runLogged(LOG, [join(VENV, 'bin/python'), schemathesis, 'run', `${gateway.url}/openapi.json`, ...options], { signal, cwd: folder });
+    const output = await runLogged(
+      LOG,
+      [join(VENV, 'bin/python'), schemathesis, 'run', `${gateway.url}/openapi.json`, ...options],
+      { signal, cwd: folder },
+    );
     const text = [output.text.trim(), ...unforeseen.slice(0, 20).map((line) => `log: ${line}`)].join('\n');
     return { faults: unforeseen.length + (output.code === 0 ? 0 : 1), text };
   } finally {

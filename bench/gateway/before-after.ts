@@ -29,7 +29,8 @@ import { median, Report } from './report.ts';
 const WARM_SECONDS = 4;
 
 const options = optionsOf(import.meta.url, { before: null, repeats: 15, seconds: 2 });
-if (options.before === null) throw new TrialgateError('bad_input', '--before: name the commit to compare with; see --help');
+if (options.before === null)
+  throw new TrialgateError('bad_input', '--before: name the commit to compare with; see --help');
 
 const signal = shutdownSignal();
 const folder = await mkdtemp(join(tmpdir(), 'trialgate-before-'));
@@ -41,19 +42,34 @@ try {
   const engine = stack.use(await startEngine(signal));
   await engine.set({ tokens: TOKENS, paceMs: 0 });
   const start = (repository: string) => startGateway({ postgres, engine: engine.url, repository, signal });
-  const bench: Bench = { options: { ...options, peers: false }, engine, postgres, wrk: await installWrk(signal), report: new Report(() => {}), windows: [], startGateway: () => start(REPOSITORY), startPeers: async () => [], signal };
+  const bench: Bench = {
+    options: { ...options, peers: false },
+    engine,
+    postgres,
+    wrk: await installWrk(signal),
+    report: new Report(() => {}),
+    windows: [],
+    startGateway: () => start(REPOSITORY),
+    startPeers: async () => [],
+    signal,
+  };
   const targets: Target[] = [
     { ...gatewayTarget(stack.use(await start(join(folder, 'before')))), name: 'before' },
     { ...gatewayTarget(stack.use(await start(REPOSITORY))), name: 'after' },
     directTarget(engine),
   ];
   const shapes = [false, true].flatMap((stream) => CONCURRENCIES.map((connections) => ({ stream, connections })));
-  for (const shape of shapes) for (const target of targets) await once(bench, target, { ...shape, seconds: WARM_SECONDS });
+  for (const shape of shapes)
+    for (const target of targets) await once(bench, target, { ...shape, seconds: WARM_SECONDS });
   for (let repeat = 1; repeat <= options.repeats; repeat++) {
     for (const shape of shapes) {
       for (const target of rotated(targets, repeat)) {
         const figures = await once(bench, target, { ...shape, seconds: options.seconds });
-        found.push({ shape: `${shape.stream ? 'streams' : 'calls'} c=${shape.connections}`, side: target.name, figures });
+        found.push({
+          shape: `${shape.stream ? 'streams' : 'calls'} c=${shape.connections}`,
+          side: target.name,
+          figures,
+        });
       }
     }
     console.error(`${repeat} of ${options.repeats}`);
@@ -65,7 +81,9 @@ try {
   spawnSync('git', ['-C', REPOSITORY, 'worktree', 'prune'], { stdio: 'ignore' });
 }
 console.log(JSON.stringify({ ...provenance(), before: options.before }, null, 2));
-console.log(`\n${comparison()}\n\nMedians of ${options.repeats}. ±: half the distance between the quartiles of the ratios of neighbouring bursts.`);
+console.log(
+  `\n${comparison()}\n\nMedians of ${options.repeats}. ±: half the distance between the quartiles of the ratios of neighbouring bursts.`,
+);
 
 function checkOut(into: string, commit: string): void {
   const tree = join(into, 'before');
@@ -76,10 +94,13 @@ function checkOut(into: string, commit: string): void {
 
 function comparison(): string {
   const lines = [...Map.groupBy(found, ({ shape }) => shape)].map(([shape, its]) => {
-    const all = (side: string, key: string): number[] => its.filter((each) => each.side === side).map(({ figures }) => figures[key] ?? Number.NaN);
+    const all = (side: string, key: string): number[] =>
+      its.filter((each) => each.side === side).map(({ figures }) => figures[key] ?? Number.NaN);
     const of = (side: string, key: string): number => median(all(side, key));
     const before = all('before', 'perSecond');
-    const ratios = all('after', 'perSecond').map((rate, i) => rate / (before[i] ?? Number.NaN)).toSorted((a, b) => a - b);
+    const ratios = all('after', 'perSecond')
+      .map((rate, i) => rate / (before[i] ?? Number.NaN))
+      .toSorted((a, b) => a - b);
     const quartile = (part: number): number => ratios[Math.round(part * (ratios.length - 1))] ?? Number.NaN;
     return [
       shape,
@@ -90,5 +111,20 @@ function comparison(): string {
       ...['before', 'after'].map((side) => of(side, 'postgresMicros').toFixed(0)),
     ];
   });
-  return table(['', 'direct a second', 'before', 'after', 'after / before', 'p99 ms, before', 'after', 'own µs a call, before', 'after', "PostgreSQL's, before", 'after'], lines);
+  return table(
+    [
+      '',
+      'direct a second',
+      'before',
+      'after',
+      'after / before',
+      'p99 ms, before',
+      'after',
+      'own µs a call, before',
+      'after',
+      "PostgreSQL's, before",
+      'after',
+    ],
+    lines,
+  );
 }

@@ -50,7 +50,11 @@ let names = 0;
 export type ProtocolTarget = { target: Target; protocol: ProtocolName };
 
 /** Returns the baseline, which is the engine alone on its own chat route, then the gateway in each of these protocols. */
-export const protocolTargets = (bench: Bench, gateway: BenchGateway, protocols: readonly ProtocolName[]): ProtocolTarget[] => [
+export const protocolTargets = (
+  bench: Bench,
+  gateway: BenchGateway,
+  protocols: readonly ProtocolName[],
+): ProtocolTarget[] => [
   { target: directTarget(bench.engine), protocol: 'chat_completions' },
   ...protocols.map((protocol) => ({ target: { ...gatewayTarget(gateway), name: protocol }, protocol })),
 ];
@@ -61,7 +65,14 @@ export const directTarget = ({ url }: { url: string }): Target => ({ ...plainTar
 /** Returns a target that answers at OpenAI's own path. */
 export function plainTarget(name: string, url: string, dispose: () => Promise<void> = nothing): Target {
   const line = () => ({ path: '/v1/chat/completions', key: 'none', name: `trial-${++names}` });
-  return { name, url, pid: null, direct: true, lines: (count) => Promise.resolve(Array.from({ length: count }, line)), [Symbol.asyncDispose]: dispose };
+  return {
+    name,
+    url,
+    pid: null,
+    direct: true,
+    lines: (count) => Promise.resolve(Array.from({ length: count }, line)),
+    [Symbol.asyncDispose]: dispose,
+  };
 }
 
 export const gatewayTarget = (gateway: BenchGateway): Target => ({
@@ -76,4 +87,5 @@ export const gatewayTarget = (gateway: BenchGateway): Target => ({
 });
 
 /** Returns the targets in another order for each repeat, so that changes on the machine affect all of them. */
-export const rotated = <T>(targets: readonly T[], repeat: number): T[] => targets.map((_, i) => targets[(i + repeat - 1) % targets.length] as T);
+export const rotated = <T>(targets: readonly T[], repeat: number): T[] =>
+  targets.map((_, i) => targets[(i + repeat - 1) % targets.length] as T);

@@ -28,7 +28,20 @@ import { startPostgres } from './parts/postgres.ts';
 import { selfTimes } from './profile.ts';
 import { Report } from './report.ts';
 
-const CELLS: Cell[] = [calls, streams, processes, protocols, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens, vllm];
+const CELLS: Cell[] = [
+  calls,
+  streams,
+  processes,
+  protocols,
+  tokenIn,
+  firstToken,
+  paced,
+  rate,
+  growthTurns,
+  growthTrials,
+  growthTokens,
+  vllm,
+];
 
 const HELP = `What the gateway costs: it, a fake engine and PostgreSQL (fsync on) are processes of their own on this machine.
 Each cell also measures the engine alone, in the same repeat.
@@ -61,11 +74,14 @@ function optionsOf() {
     },
   });
   const [seconds, repeats] = [values.seconds, values.repeats].map(Number) as [number, number];
-  if (![seconds, repeats].every((each) => Number.isInteger(each) && each >= 1)) throw new TrialgateError('bad_input', '--seconds and --repeats are whole numbers from 1');
-  const asked = values.cells?.split(',') ?? CELLS.map(({ name }) => name).filter((name) => name !== 'vllm' || values.vllm);
+  if (![seconds, repeats].every((each) => Number.isInteger(each) && each >= 1))
+    throw new TrialgateError('bad_input', '--seconds and --repeats are whole numbers from 1');
+  const asked =
+    values.cells?.split(',') ?? CELLS.map(({ name }) => name).filter((name) => name !== 'vllm' || values.vllm);
   const cells = asked.map((name) => {
     const named = CELLS.filter((each) => each.name === name || each.name.startsWith(`${name}-`));
-    if (named.length === 0) throw new TrialgateError('bad_input', `there is no cell ${name}: ${CELLS.map((each) => each.name).join(', ')}`);
+    if (named.length === 0)
+      throw new TrialgateError('bad_input', `there is no cell ${name}: ${CELLS.map((each) => each.name).join(', ')}`);
     return named;
   });
   // Partial or profiled results have their own file and do not replace the complete ones.
@@ -84,7 +100,9 @@ async function main(): Promise<void> {
   const postgres = stack.use(await startPostgres(signal));
   const engine = stack.use(await startEngine(signal));
   const sync = measureSync(postgres.data, 2);
-  report.print(`this disk makes 8 kB durable (fdatasync) in ${sync.medianMs.toFixed(2)} ms, p99 ${sync.p99Ms.toFixed(2)} ms, of ${sync.count}${sync.isMemory ? '; it is memory, not a disk' : ''}`);
+  report.print(
+    `this disk makes 8 kB durable (fdatasync) in ${sync.medianMs.toFixed(2)} ms, p99 ${sync.p99Ms.toFixed(2)} ms, of ${sync.count}${sync.isMemory ? '; it is memory, not a disk' : ''}`,
+  );
   const profiles: string[] = [];
   const bench: Bench = {
     options,
@@ -94,17 +112,27 @@ async function main(): Promise<void> {
     report,
     windows: [],
     signal,
-    startGateway: (asked) => startGateway({ postgres, engine: engine.url, ...asked, signal, ...(options.profile ? { profileTo: (profile) => profiles.push(profile) } : {}) }),
+    startGateway: (asked) =>
+      startGateway({
+        postgres,
+        engine: engine.url,
+        ...asked,
+        signal,
+        ...(options.profile ? { profileTo: (profile) => profiles.push(profile) } : {}),
+      }),
     startPeers: async (stream) => (options.peers ? startPeers(engine.url, stream, report, signal) : []),
   };
   for (const cell of options.cells) {
     await cell.run(bench);
-    for (const [i, profile] of profiles.splice(0).entries()) report.print(`\n${cell.name}, gateway ${i + 1}: ${selfTimes(profile, bench.windows)}`);
+    for (const [i, profile] of profiles.splice(0).entries())
+      report.print(`\n${cell.name}, gateway ${i + 1}: ${selfTimes(profile, bench.windows)}`);
     keep(options.name, report, sync);
   }
   const wrong = report.rows.filter(({ figures }) => (figures.lost ?? 0) > 0 || (figures.untrainable ?? 0) > 0);
   if (wrong.length === 0) return;
-  console.error(`error: replies that clients saw end are not recorded, or not as trainable, in ${[...new Set(wrong.map((row) => `${row.cell} ${row.case}`))].join(', ')}`);
+  console.error(
+    `error: replies that clients saw end are not recorded, or not as trainable, in ${[...new Set(wrong.map((row) => `${row.cell} ${row.case}`))].join(', ')}`,
+  );
   process.exitCode = EXIT.failed;
 }
 

@@ -35,15 +35,28 @@ export async function measured(bench: Bench, target: Target, load: () => Promise
   await settled(target, bench.signal);
   const now = await target.gateway?.recorded();
   const served = (await bench.engine.counts()).served - counts.served;
-  const recorded = rows && now ? { completed: now.completed - rows.completed, failed: now.failed - rows.failed, cancelled: now.cancelled - rows.cancelled, clean: now.clean - rows.clean, untrainable: now.untrainable - rows.untrainable } : {};
-  if (recorded.failed) bench.report.print(`  ${recorded.failed} calls are recorded as failed; the gateway's log ends: ${target.gateway?.tail()}`);
+  const recorded =
+    rows && now
+      ? {
+          completed: now.completed - rows.completed,
+          failed: now.failed - rows.failed,
+          cancelled: now.cancelled - rows.cancelled,
+          clean: now.clean - rows.clean,
+          untrainable: now.untrainable - rows.untrainable,
+        }
+      : {};
+  if (recorded.failed)
+    bench.report.print(
+      `  ${recorded.failed} calls are recorded as failed; the gateway's log ends: ${target.gateway?.tail()}`,
+    );
   return { ...figures, wall, ...used, otherCores: Math.max(0, otherCores), served, ...ownUse, ...recorded };
 }
 
 /** Waits until no call is under way, because calls whose client was cut off at the end are recorded too. */
 async function settled({ gateway }: Target, signal: AbortSignal): Promise<void> {
   if (!gateway) return;
-  const isIdle = async ({ url }: { url: string }) => /^trialgate_calls_in_flight 0$/m.test(await (await fetch(`${url}/metrics`, { signal })).text());
+  const isIdle = async ({ url }: { url: string }) =>
+    /^trialgate_calls_in_flight 0$/m.test(await (await fetch(`${url}/metrics`, { signal })).text());
   for (let tries = 0; tries < 200; tries++) {
     if ((await Promise.all([gateway, ...gateway.more].map(isIdle))).every(Boolean)) return;
     await sleep(50, signal);
@@ -57,5 +70,7 @@ async function settled({ gateway }: Target, signal: AbortSignal): Promise<void> 
  */
 export function compared(figures: Figures, seen: number): Figures {
   const { completed } = figures;
-  return completed === undefined ? figures : { ...figures, lost: Math.max(0, seen - completed), unseen: Math.max(0, completed - seen) };
+  return completed === undefined
+    ? figures
+    : { ...figures, lost: Math.max(0, seen - completed), unseen: Math.max(0, completed - seen) };
 }

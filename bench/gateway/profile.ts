@@ -30,7 +30,8 @@ export function selfTimes(json: string, windows: readonly Window[], count = 25):
     const delta = timeDeltas[i] ?? 0;
     at += delta;
     const where = frames.get(id);
-    if (!where || IDLE.includes(where.functionName) || !windows.some(({ from, to }) => at >= from && at <= to)) continue;
+    if (!where || IDLE.includes(where.functionName) || !windows.some(({ from, to }) => at >= from && at <= to))
+      continue;
     total += delta;
     add(functions, `${where.functionName.slice(0, LONGEST_NAME) || '(anonymous)'}\t${placeOf(where)}`, delta);
     add(packages, packageOf(where), delta);
@@ -39,9 +40,15 @@ export function selfTimes(json: string, windows: readonly Window[], count = 25):
   const most = (times: Map<string, number>, top: number) => [...times].toSorted((a, b) => b[1] - a[1]).slice(0, top);
   return [
     `processor time by its own functions, ${(total / 1e6).toFixed(1)} s busy`,
-    table(['%', 'function', 'where'], most(functions, count).map(([name, micros]) => [share(micros), ...name.split('\t')])),
+    table(
+      ['%', 'function', 'where'],
+      most(functions, count).map(([name, micros]) => [share(micros), ...name.split('\t')]),
+    ),
     '',
-    table(['%', 'package'], most(packages, 15).map(([name, micros]) => [share(micros), name])),
+    table(
+      ['%', 'package'],
+      most(packages, 15).map(([name, micros]) => [share(micros), name]),
+    ),
   ].join('\n');
 }
 
@@ -50,7 +57,10 @@ const add = (times: Map<string, number>, key: string, micros: number) => times.s
 type Frame = z.output<typeof frame>;
 
 function placeOf({ url, lineNumber }: Frame): string {
-  const file = url.replace('file://', '').replace(`${REPOSITORY}/`, '').replace(/^.*\/node_modules\//, '');
+  const file = url
+    .replace('file://', '')
+    .replace(`${REPOSITORY}/`, '')
+    .replace(/^.*\/node_modules\//, '');
   return file ? `${file}:${lineNumber + 1}` : '';
 }
 
@@ -58,5 +68,9 @@ function packageOf({ functionName, url }: Frame): string {
   if (url.startsWith('node:')) return 'node';
   const inModules = /\/node_modules\/((?:@[^/]+\/)?[^/]+)\/(?!.*\/node_modules\/)/.exec(url)?.[1];
   if (inModules) return inModules;
-  return url ? placeOf({ functionName, url, lineNumber: 0 }).split('/').slice(0, 2).join('/').replace(/:\d+$/, '') : functionName.startsWith('(') ? functionName : 'native';
+  return url
+    ? placeOf({ functionName, url, lineNumber: 0 }).split('/').slice(0, 2).join('/').replace(/:\d+$/, '')
+    : functionName.startsWith('(')
+      ? functionName
+      : 'native';
 }

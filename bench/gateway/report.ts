@@ -23,7 +23,9 @@ export class Report {
 
   add(row: Row, shown: readonly string[]): void {
     this.rows.push(row);
-    const figures = shown.flatMap((key) => (row.figures[key] === undefined ? [] : [`${key} ${shortly(row.figures[key])}`]));
+    const figures = shown.flatMap((key) =>
+      row.figures[key] === undefined ? [] : [`${key} ${shortly(row.figures[key])}`],
+    );
     this.#print(`  ${row.cell} ${row.case} ${row.target} ${row.repeat}: ${figures.join(', ')}`);
   }
 
@@ -34,11 +36,20 @@ export class Report {
     this.#print(shown);
   }
 
-  summarise(cell: string, about: string, columns: readonly Column[], isShown: (row: Row) => boolean = () => true): void {
+  summarise(
+    cell: string,
+    about: string,
+    columns: readonly Column[],
+    isShown: (row: Row) => boolean = () => true,
+  ): void {
     const own = this.rows.filter((row) => row.cell === cell && isShown(row));
     const groups = Map.groupBy(own, (row) => JSON.stringify([row.case, row.target]));
     const used = columns.filter(({ key }) => own.some((row) => row.figures[key] !== undefined));
-    const lines = [...groups.values()].map((rows) => [rows[0]?.case ?? '', rows[0]?.target ?? '', ...used.flatMap((column) => cells(column, rows))]);
+    const lines = [...groups.values()].map((rows) => [
+      rows[0]?.case ?? '',
+      rows[0]?.target ?? '',
+      ...used.flatMap((column) => cells(column, rows)),
+    ]);
     const header = ['case', 'target', ...used.flatMap(({ title, spread }) => (spread ? [title, '± %'] : [title]))];
     this.print(`\n${cell}: ${about}\n${table(header, lines)}\n`);
   }
@@ -49,7 +60,12 @@ function cells({ key, digits = 0, spread, sum }: Column, rows: readonly Row[]): 
   if (values.length === 0) return spread ? ['–', '–'] : ['–'];
   if (sum) return [values.reduce((total, value) => total + value, 0).toFixed(digits)];
   const middle = median(values);
-  return spread ? [middle.toFixed(digits), middle === 0 ? '–' : ((100 * (Math.max(...values) - Math.min(...values))) / Math.abs(middle)).toFixed(0)] : [middle.toFixed(digits)];
+  return spread
+    ? [
+        middle.toFixed(digits),
+        middle === 0 ? '–' : ((100 * (Math.max(...values) - Math.min(...values))) / Math.abs(middle)).toFixed(0),
+      ]
+    : [middle.toFixed(digits)];
 }
 
 export function median(values: readonly number[]): number {

@@ -4,5 +4,9 @@ export type Verdict = { result: 'passed' | 'failed' | 'not checked'; summary: st
 export type Check = { name: string; run(signal: AbortSignal): Promise<Verdict> };
 
 export const passed = (summary: string): Verdict => ({ result: 'passed', summary });
-export const failed = (summary: string, details: readonly string[]): Verdict => ({ result: 'failed', summary, details });
+export const failed = (summary: string, details: readonly string[]): Verdict => ({
+  result: 'failed',
+  summary,
+  details,
+});
 export const notChecked = (summary: string): Verdict => ({ result: 'not checked', summary });

@@ -16,7 +16,9 @@ const bin = (name: string): string => path.join(REPOSITORY, 'node_modules/.bin',
 const CHECKS: readonly Check[] = [
   { name: 'types', run: (signal) => command([bin('tsc'), '--noEmit'], signal) },
   { name: 'lint', run: (signal) => command([bin('oxlint'), '--deny-warnings'], signal) },
-  { name: 'ruff', run: ruff },
+  { name: 'format', run: (signal) => command([bin('prettier'), '--check', '--log-level', 'warn', '.'], signal) },
+  { name: 'ruff', run: (signal) => ruff(['check'], signal) },
+  { name: 'ruff-format', run: (signal) => ruff(['format', '--check'], signal) },
   { name: 'references', run: references },
   { name: 'npm-licences', run: npmLicences },
   { name: 'python-licences', run: pythonLicences },
@@ -50,7 +52,7 @@ async function command(words: readonly string[], signal: AbortSignal): Promise<V
   return code === 0 ? passed('') : failed(`exit code ${code}`, lines);
 }
 
-async function ruff(signal: AbortSignal): Promise<Verdict> {
+async function ruff(words: readonly string[], signal: AbortSignal): Promise<Verdict> {
   if (!existsSync(INSTALLS.python)) return notChecked('ruff is not installed: run `npx trialgate install` first');
-  return command([INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench', 'activities'], signal);
+  return command([INSTALLS.python, '-m', 'ruff', ...words, '--no-cache', '.'], signal);
 }

@@ -3,8 +3,15 @@ import { Argument, type Command } from 'commander';
 export function register(root: Command): void {
   root
     .command('check', { hidden: true })
-    .description("check the project's types, style, links between documents, licences and known vulnerabilities; a check that needs a package index or an installation reports when it is missing")
-    .addArgument(new Argument('[checks...]', 'types, lint, ruff, references, npm-licences, python-licences, npm-vulnerabilities, python-vulnerabilities; all without'))
+    .description(
+      "check the project's types, style, links between documents, licences and known vulnerabilities; a check that needs a package index or an installation reports when it is missing",
+    )
+    .addArgument(
+      new Argument(
+        '[checks...]',
+        'types, lint, format, ruff, ruff-format, references, npm-licences, python-licences, npm-vulnerabilities, python-vulnerabilities; all without',
+      ),
+    )
     .addHelpText('after', '\nExamples:\n  $ npm run check\n  $ npm run check -- npm-licences python-licences')
     .action(async (names: string[]) => {
       const [{ CHECK_NAMES, runChecks }, { shutdownSignal }, { TrialgateError }] = await Promise.all([
@@ -13,7 +20,11 @@ export function register(root: Command): void {
         import('../../core/errors.ts'),
       ]);
       const unknown = names.filter((name) => !CHECK_NAMES.includes(name));
-      if (unknown.length > 0) throw new TrialgateError('bad_input', `there is no check ${unknown.join(', ')}; there are ${CHECK_NAMES.join(', ')}`);
+      if (unknown.length > 0)
+        throw new TrialgateError(
+          'bad_input',
+          `there is no check ${unknown.join(', ')}; there are ${CHECK_NAMES.join(', ')}`,
+        );
       process.exitCode = await runChecks(names, shutdownSignal());
     });
 }

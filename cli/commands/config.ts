@@ -6,12 +6,21 @@ export function register(root: Command): void {
   addSettings(root.command('config'))
     .description('print the settings in force and the source of each')
     .option('--json', 'as JSON')
-    .addHelpText('after', '\nExamples:\n  $ npx trialgate config\n  $ TRIALGATE_GATEWAY_PORT=9000 npx trialgate config --json')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ npx trialgate config\n  $ TRIALGATE_GATEWAY_PORT=9000 npx trialgate config --json',
+    )
     .action(async (options: { json?: boolean }, command: Command) => {
       const { config, origins } = await settingsOf(command);
-      const rows = SETTING_KEYS.map((key) => ({ key, value: shown(key, config[key]), from: origins[key] ?? 'not set' }));
+      const rows = SETTING_KEYS.map((key) => ({
+        key,
+        value: shown(key, config[key]),
+        from: origins[key] ?? 'not set',
+      }));
       if (options.json) {
-        console.log(JSON.stringify(Object.fromEntries(rows.map(({ key, value, from }) => [key, { value, from }])), null, 2));
+        console.log(
+          JSON.stringify(Object.fromEntries(rows.map(({ key, value, from }) => [key, { value, from }])), null, 2),
+        );
         return;
       }
       const width = Math.max(...rows.map(({ key }) => key.length));

@@ -11,7 +11,9 @@ export function register(root: Command): void {
       const [{ examine }, { EXIT }] = await Promise.all([import('../doctor/examine.ts'), import('../exit.ts')]);
       const findings = await examine(config);
       if (options.json) console.log(JSON.stringify(findings, null, 2));
-      else for (const { check, result, finding } of findings) console.log(`${result.padEnd(7)}  ${check.padEnd(14)}  ${finding}`);
+      else
+        for (const { check, result, finding } of findings)
+          console.log(`${result.padEnd(7)}  ${check.padEnd(14)}  ${finding}`);
       if (findings.some(({ result }) => result === 'missing')) process.exitCode = EXIT.missingPrerequisite;
     });
 }

@@ -14,6 +14,8 @@ export function register(root: Command): void {
         import('../foreground.ts'),
       ]);
       const { temporalAddress } = connectionsOf(config);
-      process.exitCode = await runInForeground(gpuWorkerLaunch({ temporalAddress, home: config.home, device: deviceOf(config.device) }));
+      process.exitCode = await runInForeground(
+        gpuWorkerLaunch({ temporalAddress, home: config.home, device: deviceOf(config.device) }),
+      );
     });
 }

@@ -9,7 +9,10 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npm run quickstart\n  $ npm run quickstart -- --iterations 10')
     .action(async (options: { iterations: string; json?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ quickstart }, { shutdownSignal }] = await Promise.all([import('../run/quickstart.ts'), import('../signals.ts')]);
+      const [{ quickstart }, { shutdownSignal }] = await Promise.all([
+        import('../run/quickstart.ts'),
+        import('../signals.ts'),
+      ]);
       await quickstart(config, options, shutdownSignal());
     });
 }

@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('redo <run>'), ['home'])
-    .description("run the last iteration again as a new take; the rows of the old take stay and are marked superseded")
+    .description('run the last iteration again as a new take; the rows of the old take stay and are marked superseded')
     .option('--detach', 'return at once')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate redo first')
     .action(async (runId: string, options: { detach?: boolean }, command: Command) => {

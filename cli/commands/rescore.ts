@@ -9,10 +9,20 @@ export function register(root: Command): void {
     .option('--run <id>', "name of the new run (default: the other run's name and the time)")
     .option('--detach', 'start it and return')
     .option('--json', 'print the run record at the end')
-    .addHelpText('after', '\nExamples:\n  $ npx trialgate rescore first --iteration 3 --reward-weights tests=1,style=0.2 --run styled\n  $ npx trialgate evaluate styled@1\n  $ npx trialgate fork styled@1 --iterations 10')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ npx trialgate rescore first --iteration 3 --reward-weights tests=1,style=0.2 --run styled\n  $ npx trialgate evaluate styled@1\n  $ npx trialgate fork styled@1 --iterations 10',
+    )
     .action(async (from: string, options: Options, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ rescoreRun }, { defaultRunName }, { parseWeights }, { watchAndPrint, wholeNumber }, { withDeployment }, { shutdownSignal }] = await Promise.all([
+      const [
+        { rescoreRun },
+        { defaultRunName },
+        { parseWeights },
+        { watchAndPrint, wholeNumber },
+        { withDeployment },
+        { shutdownSignal },
+      ] = await Promise.all([
         import('../run/rescore-run.ts'),
         import('../run/name-run.ts'),
         import('../run/parse-weights.ts'),

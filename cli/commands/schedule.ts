@@ -10,7 +10,10 @@ export function register(root: Command): void {
     .option('--tasks <folders...>', "held-out tasks (default: the run file's `evaluation.tasks`)")
     .option('--remove', "remove the run's schedule")
     .option('--json', 'as JSON')
-    .addHelpText('after', "\nExamples:\n  $ npx trialgate schedule first --cron '0 3 * * *'\n  $ npx trialgate schedule\n  $ npx trialgate schedule first --remove")
+    .addHelpText(
+      'after',
+      "\nExamples:\n  $ npx trialgate schedule first --cron '0 3 * * *'\n  $ npx trialgate schedule\n  $ npx trialgate schedule first --remove",
+    )
     .action(async (policy: string | undefined, options: Options, command: Command) => {
       const { config } = await settingsOf(command);
       const [{ evaluationRequest }, schedules, { withDeployment }, { printSchedules }] = await Promise.all([
@@ -23,12 +26,25 @@ export function register(root: Command): void {
       await withDeployment(config, async (connected) => {
         const { cron, timezone } = options;
         if (request && options.remove) await schedules.removeSchedule(connected.client, request.runId);
-        else if (request && cron !== undefined) await schedules.scheduleEvaluations(connected, request, { cron, timezone });
-        else if (options.remove || cron !== undefined) return command.error('error: --cron and --remove need a run, such as: trialgate schedule first --remove', { exitCode: 2 });
+        else if (request && cron !== undefined)
+          await schedules.scheduleEvaluations(connected, request, { cron, timezone });
+        else if (options.remove || cron !== undefined)
+          return command.error('error: --cron and --remove need a run, such as: trialgate schedule first --remove', {
+            exitCode: 2,
+          });
         const all = await schedules.listSchedules(connected.client);
-        console.log(printSchedules(request ? all.filter(({ run }) => run === request.runId) : all, options.json ?? false));
+        console.log(
+          printSchedules(request ? all.filter(({ run }) => run === request.runId) : all, options.json ?? false),
+        );
       });
     });
 }
 
-type Options = { cron?: string; timezone?: string; samples?: string; tasks?: string[]; remove?: boolean; json?: boolean };
+type Options = {
+  cron?: string;
+  timezone?: string;
+  samples?: string;
+  tasks?: string[];
+  remove?: boolean;
+  json?: boolean;
+};

@@ -3,13 +3,14 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('supervise'))
-    .description('start everything and keep it running in the foreground until a signal; `up` runs this in the background')
+    .description(
+      'start everything and keep it running in the foreground until a signal; `up` runs this in the background',
+    )
     .addHelpText('after', '\nExample:\n  $ npx trialgate supervise')
     .action(async (_options: unknown, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ runSupervisorInForeground }, { stackLog }, { shutdownSignal }, { Interrupted }] = await Promise.all([
+      const [{ runSupervisorInForeground, stackLog }, { shutdownSignal }, { Interrupted }] = await Promise.all([
         import('../supervisor/supervise.ts'),
-        import('../supervisor/stack-log.ts'),
         import('../signals.ts'),
         import('../exit.ts'),
       ]);

@@ -8,10 +8,16 @@ export function register(root: Command): void {
     .option('--iterations <n>', "number of iterations (default: the run file's)")
     .option('--detach', 'start it and return')
     .option('--json', 'print the run record at the end')
-    .addHelpText('after', '\nExamples:\n  $ npx trialgate train run.yaml\n  $ npx trialgate train run.yaml --run first --iterations 10 --detach')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ npx trialgate train run.yaml\n  $ npx trialgate train run.yaml --run first --iterations 10 --detach',
+    )
     .action(async (file: string, options: Options, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ trainFile }, { shutdownSignal }] = await Promise.all([import('../run/train-file.ts'), import('../signals.ts')]);
+      const [{ trainFile }, { shutdownSignal }] = await Promise.all([
+        import('../run/train-file.ts'),
+        import('../signals.ts'),
+      ]);
       await trainFile(file, { ...options, deployment: config }, shutdownSignal());
     });
 }

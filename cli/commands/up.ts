@@ -6,7 +6,10 @@ export function register(root: Command): void {
     .description('start everything in the background and return when it is ready')
     .option('--no-install', 'do not install missing packages')
     .option('--json', 'print the state as JSON at the end')
-    .addHelpText('after', '\nExamples:\n  $ npx trialgate up\n  $ npx trialgate up --gateway-port 0 --engines http://127.0.0.1:8000')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ npx trialgate up\n  $ npx trialgate up --gateway-port 0 --engines http://127.0.0.1:8000',
+    )
     .action(async (options: { json?: boolean; install: boolean }, command: Command) => {
       const { config, flags } = await settingsOf(command);
       const [{ shutdownSignal }, { up }, { stackProgress }, { printStatus }] = await Promise.all([
@@ -24,7 +27,12 @@ export function register(root: Command): void {
       const configFile: unknown = command.opts()['config'];
       try {
         const { state, already } = await up(
-          { home: config.home, flags, configFile: typeof configFile === 'string' ? configFile : undefined, onChange: progress.show },
+          {
+            home: config.home,
+            flags,
+            configFile: typeof configFile === 'string' ? configFile : undefined,
+            onChange: progress.show,
+          },
           signal,
         );
         progress.end();

@@ -39,7 +39,10 @@ export function connectionsOf(config: Deployment): Connections {
     get gatewayUrls() {
       if (config.gateway_url) return config.gateway_url;
       const started = Object.entries(state?.ports ?? {}).flatMap(([name, each]) => (isGateway(name) ? [each] : []));
-      const ports = started.length > 0 ? started : gatewayPorts(config).map(({ name, wanted }) => wanted || missing(`${name}'s port`, config));
+      const ports =
+        started.length > 0
+          ? started
+          : gatewayPorts(config).map(({ name, wanted }) => wanted || missing(`${name}'s port`, config));
       return ports.map((each) => reachableAt(config.gateway_host, each));
     },
     get engines() {
@@ -59,5 +62,8 @@ function port(state: StackState | null, name: 'postgres' | 'temporal', config: D
 }
 
 function missing(what: string, config: Deployment): never {
-  throw new TrialgateError('missing_prerequisite', `${what} is not known: nothing was started in ${config.home} yet. Start it with \`npx trialgate up\``);
+  throw new TrialgateError(
+    'missing_prerequisite',
+    `${what} is not known: nothing was started in ${config.home} yet. Start it with \`npx trialgate up\``,
+  );
 }

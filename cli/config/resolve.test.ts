@@ -23,18 +23,23 @@ function faultOf(options: Parameters<typeof resolveConfig>[0]): string {
   throw new Error('nothing was refused');
 }
 
-describe('precedence', () => {
-  it('a flag wins over a variable, a variable over the file, and the file over the default', () => {
+describe('sources of a deployment’s settings', () => {
+  it('a flag wins over an environment variable, a variable over trialgate.yaml, and trialgate.yaml over the default', () => {
     yaml('gateway_port: 1001\ntemporal_port: 1002\npostgres_port: 1003\n');
     const env = { TRIALGATE_TEMPORAL_PORT: '2002', TRIALGATE_POSTGRES_PORT: '2003' };
     const { config, origins } = resolveConfig({ cwd, env, flags: { postgres_port: '3003' } });
-    expect([config.max_model_len, config.gateway_port, config.temporal_port, config.postgres_port]).toEqual([2048, 1001, 2002, 3003]);
+    expect([config.max_model_len, config.gateway_port, config.temporal_port, config.postgres_port]).toEqual([
+      2048, 1001, 2002, 3003,
+    ]);
     expect([origins.max_model_len, origins.gateway_port, origins.temporal_port, origins.postgres_port]).toEqual([
-      'default', 'trialgate.yaml:1', 'TRIALGATE_TEMPORAL_PORT', '--postgres-port',
+      'default',
+      'trialgate.yaml:1',
+      'TRIALGATE_TEMPORAL_PORT',
+      '--postgres-port',
     ]);
   });
 
-  it('an engine’s arguments are the same from a file’s list and from a variable', () => {
+  it('`engine_args` are the same from a list in trialgate.yaml and from an environment variable', () => {
     yaml('engine_args: [--enable-auto-tool-choice, --tool-call-parser, hermes]\n');
     const { config } = resolveConfig({ cwd, env: {} });
     expect(config.engine_args).toEqual(['--enable-auto-tool-choice', '--tool-call-parser', 'hermes']);
@@ -42,28 +47,33 @@ describe('precedence', () => {
     expect(resolveConfig({ cwd, env }).config).toEqual(config);
   });
 
-  it('an empty variable counts as not set', () => {
+  it('an empty environment variable counts as not set', () => {
     yaml('');
     expect(resolveConfig({ cwd, env: { TRIALGATE_GATEWAY_PORT: '' } }).config.gateway_port).toBe(8700);
   });
 });
 
-describe('bad values', () => {
-  it('a bad value in a file is reported with its file and line', () => {
+describe('bad values of a deployment’s settings', () => {
+  it('a bad value in trialgate.yaml is refused with the file and line', () => {
     yaml('# a comment\ngateway_port: 99999\n');
     expect(faultOf({})).toBe('trialgate.yaml:2: `gateway_port`: expected a port (0 to 65535), found 99999');
   });
 
-  it('a bad value in a variable is reported with the variable’s name', () => {
+  it('a bad value in an environment variable is refused with the variable’s name', () => {
     yaml('');
-    expect(faultOf({ env: { TRIALGATE_DEVICE: 'gpu' } })).toBe('TRIALGATE_DEVICE: `device`: expected auto, cpu or cuda, found "gpu"');
+    expect(faultOf({ env: { TRIALGATE_DEVICE: 'gpu' } })).toBe(
+      'TRIALGATE_DEVICE: `device`: expected auto, cpu or cuda, found "gpu"',
+    );
   });
 
-  it('a variable whose JSON is broken is reported with its name', () => {
-    expect(faultOf({ env: { TRIALGATE_ENGINES: '["http://a' } })).toMatch(/^TRIALGATE_ENGINES: expected a JSON list or URLs/);
+  it('an environment variable whose JSON is broken is refused with the variable’s name', () => {
+    yaml('');
+    expect(faultOf({ env: { TRIALGATE_ENGINES: '["http://a' } })).toMatch(
+      /^TRIALGATE_ENGINES: expected a JSON list or URLs/,
+    );
   });
 
-  it('an unknown key, a broken file and a missing file are refused with their names', () => {
+  it('an unknown setting, a file that is not valid YAML and a missing file are refused with their names', () => {
     yaml('gatway_port: 1\n');
     expect(faultOf({})).toMatch(/^trialgate\.yaml:1: unknown setting `gatway_port`/);
     yaml('a: [1\n');
@@ -76,12 +86,16 @@ describe('bad values', () => {
     expect(faultOf({ env: { TRIALGATE_SECRET: 'hunter2' } })).not.toContain('hunter2');
   });
 
-  it('a bad value is reported even when a stronger source overrides it', () => {
-    expect(faultOf({ env: { TRIALGATE_GATEWAY_PORT: 'x' }, flags: { gateway_port: '1' } })).toMatch(/^TRIALGATE_GATEWAY_PORT/);
+  it('a bad value is refused even when a stronger source overrides it', () => {
+    expect(faultOf({ env: { TRIALGATE_GATEWAY_PORT: 'x' }, flags: { gateway_port: '1' } })).toMatch(
+      /^TRIALGATE_GATEWAY_PORT/,
+    );
   });
 });
 
-it('an address without a port gets its service’s default port', () => {
+it('the setting `temporal_address` without a port gets Temporal’s default port', () => {
   yaml('');
-  expect(resolveConfig({ cwd, env: { TRIALGATE_TEMPORAL_ADDRESS: 'temporal.example' } }).config.temporal_address).toBe('temporal.example:7233');
+  expect(resolveConfig({ cwd, env: { TRIALGATE_TEMPORAL_ADDRESS: 'temporal.example' } }).config.temporal_address).toBe(
+    'temporal.example:7233',
+  );
 });

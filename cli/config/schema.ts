@@ -1,8 +1,8 @@
 import { z } from 'zod';
+import { givenSettings } from '../../gateway/settings.ts';
 import type { SettingKey } from './settings.ts';
 
 const port = z.int('a port (0 to 65535)').min(0, 'a port (0 to 65535)').max(65535, 'a port (0 to 65535)');
-const seconds = z.number('a number of seconds').positive('more than 0 seconds');
 const text = z.string('text').min(1, 'text that is not empty');
 
 const url = (protocols: string[], expected: string) =>
@@ -24,7 +24,12 @@ export const deployment = z.strictObject({
     .regex(/^[^\s:/]+(:\d{1,5})?$|^\[[0-9a-fA-F:]+\](:\d{1,5})?$/, 'an address such as 127.0.0.1:7233')
     .transform((address) => (/:\d+$/.test(address) ? address : `${address}:7233`))
     .optional(),
-  gateway_url: z.preprocess((value) => (typeof value === 'string' ? [value] : value), z.array(httpUrl, 'a URL, or a list of them').min(1, 'at least one URL')).optional(),
+  gateway_url: z
+    .preprocess(
+      (value) => (typeof value === 'string' ? [value] : value),
+      z.array(httpUrl, 'a URL, or a list of them').min(1, 'at least one URL'),
+    )
+    .optional(),
   gateway_host: text,
   gateway_port: port,
   gateways: z.int('a whole number').min(1, 'at least 1').max(64, 'at most 64'),
@@ -37,28 +42,18 @@ export const deployment = z.strictObject({
   model: text,
   max_model_len: z.int('a number of tokens').min(16, 'at least 16 tokens'),
   head_dtype: z.enum(['model', 'float32'], 'model or float32'),
-  engine_args: z.preprocess((value) => (typeof value === 'string' ? words(value) : value), z.array(text, 'a list of arguments, or text with spaces between them')),
-  token_in: z.boolean('true or false'),
-  budget_end: z.enum(['length', 'refuse'], 'length or refuse'),
-  strict_model: z.boolean('true or false'),
-  hold_seconds: seconds,
-  idle_seconds: seconds,
-  keep_alive_seconds: seconds,
-  store_wait_seconds: seconds,
-  max_calls_in_flight: z.int('a whole number').min(1, 'at least 1'),
-  conversation_memory_mb: z.int('a whole number').min(1, 'at least 1'),
-  max_body_bytes: z.int('a whole number').min(1, 'at least 1'),
-  max_body_nodes: z.int('a whole number').min(1, 'at least 1'),
-  max_body_depth: z.int('a whole number').min(1, 'at least 1').max(500, 'at most 500'),
-  max_body_bytes_in_flight: z.int('a whole number').min(1, 'at least 1'),
-  compat: z.enum(['none', 'verl'], 'none or verl'),
+  engine_args: z.preprocess(
+    (value) => (typeof value === 'string' ? words(value) : value),
+    z.array(text, 'a list of arguments, or text with spaces between them'),
+  ),
+  ...givenSettings.shape,
   unsandboxed: z.boolean('true or false'),
   max_sandboxes: z.int('a whole number').min(1, 'at least 1'),
   sandboxes_per_second: z.number('a number').positive('more than 0'),
 }) satisfies z.ZodType<Record<Exclude<SettingKey, OptionalKey>, unknown>>;
 
 type OptionalKey =
-  | 'python' | 'database_url' | 'temporal_address' | 'gateway_url' | 'temporal_ui_port' | 'admin_key' | 'secret';
+  'python' | 'database_url' | 'temporal_address' | 'gateway_url' | 'temporal_ui_port' | 'admin_key' | 'secret';
 
 export type Deployment = z.output<typeof deployment>;
 

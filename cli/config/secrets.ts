@@ -6,7 +6,11 @@ import { TrialgateError } from '../../core/errors.ts';
 import { writeAtomically } from '../files.ts';
 import { homeFolders } from '../folders.ts';
 
-const secrets = z.object({ admin_key: z.string().min(8), secret: z.string().min(16), postgres_password: z.string().min(8) });
+const secrets = z.object({
+  admin_key: z.string().min(8),
+  secret: z.string().min(16),
+  postgres_password: z.string().min(8),
+});
 export type Secrets = z.output<typeof secrets>;
 
 /** Returns the deployment's secrets. The first call makes them and writes `secrets.json`, which only its owner can read. */
@@ -25,7 +29,10 @@ export function readSecrets(home: string): Secrets | null {
   }
   const parsed = secrets.safeParse(jsonOf(content));
   if (parsed.success) return parsed.data;
-  throw new TrialgateError('bad_input', `${file} is damaged; restore it (agents' keys and PostgreSQL's password derive from it)`);
+  throw new TrialgateError(
+    'bad_input',
+    `${file} is damaged; restore it (agents' keys and PostgreSQL's password derive from it)`,
+  );
 }
 
 function makeSecrets(home: string): Secrets {

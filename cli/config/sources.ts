@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { isMap, isScalar, LineCounter, parseDocument } from 'yaml';
 import { TrialgateError } from '../../core/errors.ts';
+import { valueOfText } from '../../gateway/settings.ts';
 import { SETTING_KEYS, flagOf, settingOf, variableOf, type SettingKey } from './settings.ts';
 
 /** A given value and its origin: `from` names the default, the file and line, the variable or the flag. */
@@ -18,7 +19,7 @@ export function defaults(): Source {
 export function fromEnvironment(env: NodeJS.ProcessEnv): Source {
   return collect((key) => {
     const text = env[variableOf(key)];
-    return text ? { value: valueOfText(key, text, variableOf(key)), from: variableOf(key) } : undefined;
+    return text ? { value: readText(key, text, variableOf(key)), from: variableOf(key) } : undefined;
   });
 }
 
@@ -26,7 +27,7 @@ export function fromEnvironment(env: NodeJS.ProcessEnv): Source {
 export function fromFlags(flags: Partial<Record<SettingKey, string>>): Source {
   return collect((key) => {
     const text = flags[key];
-    return text === undefined ? undefined : { value: valueOfText(key, text, flagOf(key)), from: flagOf(key) };
+    return text === undefined ? undefined : { value: readText(key, text, flagOf(key)), from: flagOf(key) };
   });
 }
 
@@ -58,22 +59,31 @@ function parseFile(name: string, content: string): Source {
     const key = isScalar(pair.key) ? String(pair.key.value) : '';
     const from = lineAt(isScalar(pair.key) ? pair.key.range?.[0] : undefined);
     const known = SETTING_KEYS.find((each) => each === key);
-    if (!known) throw new TrialgateError('bad_input', `${from}: unknown setting \`${key}\`; known are ${SETTING_KEYS.join(', ')}`);
+    if (!known)
+      throw new TrialgateError(
+        'bad_input',
+        `${from}: unknown setting \`${key}\`; known are ${SETTING_KEYS.join(', ')}`,
+      );
     source[known] = { value: document.toJS()[known], from };
   }
   return source;
 }
 
-function valueOfText(key: SettingKey, text: string, from: string): unknown {
-  const kind = settingOf(key).from;
-  if (kind === 'number') return /^-?\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
-  if (kind === 'boolean') return text === 'true' || text === '1' ? true : text === 'false' || text === '0' ? false : text;
-  if (kind !== 'list') return text;
-  if (!text.trim().startsWith('[')) return text.split(',').map((part) => part.trim()).filter(Boolean);
+function readText(key: SettingKey, text: string, from: string): unknown {
+  const type = settingOf(key).from;
+  if (type !== 'list') return valueOfText(text, type);
+  if (!text.trim().startsWith('['))
+    return text
+      .split(',')
+      .map((part) => part.trim())
+      .filter(Boolean);
   try {
     return JSON.parse(text);
   } catch (cause) {
-    throw new TrialgateError('bad_input', `${from}: expected a JSON list or URLs with commas between, found ${text} (${messageOf(cause)})`);
+    throw new TrialgateError(
+      'bad_input',
+      `${from}: expected a JSON list or URLs with commas between, found ${text} (${messageOf(cause)})`,
+    );
   }
 }
 

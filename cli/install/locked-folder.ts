@@ -32,12 +32,22 @@ export async function installLocked(folder: string, from: PackageLock, { log, si
 
 async function npm(folder: string, source: string, { log, signal }: Options): Promise<void> {
   for (const file of ['package.json', 'package-lock.json']) await cp(join(source, file), join(folder, file));
-  await mustRun(`installing ${source}`, log, ['npm', 'ci', '--ignore-scripts', '--no-audit', '--no-fund'], { signal, cwd: folder });
+  await mustRun(`installing ${source}`, log, ['npm', 'ci', '--ignore-scripts', '--no-audit', '--no-fund'], {
+    signal,
+    cwd: folder,
+  });
 }
 
 async function python(folder: string, requirements: string, { log, signal }: Options): Promise<void> {
   const uv = await pythonTool('uv', log, signal);
   const base = existsSync(INSTALLS.python) ? INSTALLS.python : findPython(undefined).path;
-  await mustRun('making an environment', log, [uv, 'venv', '--quiet', '--allow-existing', '--python', base, folder], { signal });
-  await mustRun(`installing ${requirements}`, log, [uv, 'pip', ...FROM_LOCK, '--quiet', '--python', join(folder, 'bin/python'), '-r', requirements], { signal });
+  await mustRun('making an environment', log, [uv, 'venv', '--quiet', '--allow-existing', '--python', base, folder], {
+    signal,
+  });
+  await mustRun(
+    `installing ${requirements}`,
+    log,
+    [uv, 'pip', ...FROM_LOCK, '--quiet', '--python', join(folder, 'bin/python'), '-r', requirements],
+    { signal },
+  );
 }

@@ -35,23 +35,30 @@ async function install(requirement: string, to: string): Promise<boolean> {
   return existsSync(join(folder, to, 'small_package.py'));
 }
 
-it('a locked package is installed', async () => {
-  const digest = createHash('sha256').update(readFileSync(join(folder, WHEEL))).digest('hex');
+it('the installer installs a Python package whose file has the locked digest', async () => {
+  const digest = createHash('sha256')
+    .update(readFileSync(join(folder, WHEEL)))
+    .digest('hex');
   expect(await install(`small-package==1.0 --hash=sha256:${digest}`, 'good')).toBe(true);
 });
 
-it('a file that is not the locked one is not installed, and the message says which one and what to do', async () => {
+it('the installer does not install a file with another digest than the locked one, and says which and what to do', async () => {
   const installing = install(`small-package==1.0 --hash=sha256:${'0'.repeat(64)}`, 'other');
-  await expect(installing).rejects.toThrow(/installing failed: the package index gave a file for small-package==1\.0 that is not the locked one .*Try again/);
+  await expect(installing).rejects.toThrow(
+    /installing failed: the package index gave a file for small-package==1\.0 that is not the locked one .*Try again/,
+  );
   expect(existsSync(join(folder, 'other'))).toBe(false);
 });
 
-it('a package without a digest is not installed', async () => {
+it('the installer does not install a Python package whose lock has no digest', async () => {
   await expect(install('small-package==1.0', 'without')).rejects.toThrow('Hashes are required');
   expect(existsSync(join(folder, 'without'))).toBe(false);
 });
 
-it('uv’s error about a file that is not the locked one gives the same message', () => {
-  const text = 'error: Failed to download `torch==2.13.0+cpu`\n  cause: Hash mismatch for `torch==2.13.0+cpu`\n\n         Expected:\n           sha256:00';
-  expect(failure('installing PyTorch', { code: 1, text }, 'the log').message).toContain('the package index gave a file for torch==2.13.0+cpu that is not the locked one');
+it('the installer gives the same message when uv finds a file with another digest than the locked one', () => {
+  const text =
+    'error: Failed to download `torch==2.13.0+cpu`\n  cause: Hash mismatch for `torch==2.13.0+cpu`\n\n         Expected:\n           sha256:00';
+  expect(failure('installing PyTorch', { code: 1, text }, 'the log').message).toContain(
+    'the package index gave a file for torch==2.13.0+cpu that is not the locked one',
+  );
 });

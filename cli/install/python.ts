@@ -24,10 +24,14 @@ export function findPython(named: string | undefined): Python {
   }
   const wanted = 'Python 3.11, 3.12 or 3.13';
   if (without.length) {
-    throw missing(`${without.join(', ')} cannot make virtual environments: install its venv module (Debian, Ubuntu: \`apt-get install python3-venv\`)`);
+    throw missing(
+      `${without.join(', ')} cannot make virtual environments: install its venv module (Debian, Ubuntu: \`apt-get install python3-venv\`)`,
+    );
   }
   const found = wrong.length ? wrong.join(', ') : named ? `${named} cannot be run` : 'none is on the PATH';
-  throw missing(`${wanted} is needed and ${found}: install one (Debian, Ubuntu: \`apt-get install python3 python3-venv\`), or name one with TRIALGATE_PYTHON`);
+  throw missing(
+    `${wanted} is needed and ${found}: install one (Debian, Ubuntu: \`apt-get install python3 python3-venv\`), or name one with TRIALGATE_PYTHON`,
+  );
 }
 
 const missing = (sentence: string): TrialgateError => new TrialgateError('missing_prerequisite', sentence);

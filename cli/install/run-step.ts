@@ -18,7 +18,12 @@ export async function runLogged(
   appendFileSync(log, `$ ${command.join(' ')}\n`);
   options.signal?.throwIfAborted();
   const [file = '', ...args] = command;
-  const env = options.env ?? { ...process.env, PIP_DISABLE_PIP_VERSION_CHECK: '1', PYTHONUNBUFFERED: '1', PIP_ROOT_USER_ACTION: 'ignore' };
+  const env = options.env ?? {
+    ...process.env,
+    PIP_DISABLE_PIP_VERSION_CHECK: '1',
+    PYTHONUNBUFFERED: '1',
+    PIP_ROOT_USER_ACTION: 'ignore',
+  };
   const child = spawn(file, args, { env, cwd: options.cwd, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
   const end = (): void => {
     if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, 'SIGKILL');
@@ -28,7 +33,12 @@ export async function runLogged(
   const take = (data: Buffer): void => {
     appendFileSync(log, data);
     text = (text + data.toString('utf8')).slice(-200_000);
-    const line = data.toString('utf8').trim().split(/[\r\n]+/).at(-1)?.trim();
+    const line = data
+      .toString('utf8')
+      .trim()
+      .split(/[\r\n]+/)
+      .at(-1)
+      ?.trim();
     if (line) options.report?.(shorten(line));
   };
   child.stdout.on('data', take);
@@ -46,22 +56,36 @@ export async function runLogged(
 }
 
 /** Runs a step. @throws TrialgateError with the reason when it fails. */
-export async function mustRun(step: string, log: string, command: string[], options: { signal?: AbortSignal; cwd?: string } = {}): Promise<void> {
+export async function mustRun(
+  step: string,
+  log: string,
+  command: string[],
+  options: { signal?: AbortSignal; cwd?: string } = {},
+): Promise<void> {
   const output = await runLogged(log, command, options);
   if (output.code !== 0) throw failure(step, output, log);
 }
 
 /** Returns a short line with the package or file that pip works on. */
 function shorten(line: string): string {
-  const known = /^(Collecting|Downloading|Using cached|Building wheel for|Installing collected packages|Resolved|Prepared|Installed)\b:?\s*(\S+)?(.*)$/.exec(line);
+  const known =
+    /^(Collecting|Downloading|Using cached|Building wheel for|Installing collected packages|Resolved|Prepared|Installed)\b:?\s*(\S+)?(.*)$/.exec(
+      line,
+    );
   if (!known) return line.slice(0, 60);
   const [, verb = '', what = '', rest = ''] = known;
   if (verb.startsWith('Installing')) return `unpacking ${rest.split(',').length + 1} packages`;
   const size = /\([\d.]+ [kMG]B\)/.exec(rest)?.[0] ?? '';
-  return `${verb} ${what.split('/').at(-1)?.replace(/-py\d.*$|-cp\d.*$/, '')} ${size}`.trim().slice(0, 60);
+  return `${verb} ${what
+    .split('/')
+    .at(-1)
+    ?.replace(/-py\d.*$|-cp\d.*$/, '')} ${size}`
+    .trim()
+    .slice(0, 60);
 }
 
-const NETWORK = /NewConnectionError|Temporary failure in name resolution|Name or service not known|Max retries exceeded|ConnectTimeout|Connection (refused|reset|timed out)|Network is unreachable|ReadTimeout|ProxyError|SSLError|dns error|error sending request|Could not resolve/i;
+const NETWORK =
+  /NewConnectionError|Temporary failure in name resolution|Name or service not known|Max retries exceeded|ConnectTimeout|Connection (refused|reset|timed out)|Network is unreachable|ReadTimeout|ProxyError|SSLError|dns error|error sending request|Could not resolve/i;
 const NO_BUILD = /No matching distribution found for (\S+)/;
 /** pip prints the package before the digests, uv in the sentence itself. */
 const OTHER_FILE = /^\s*(\S+==\S+).*:\s*\n\s*Expected sha256|Hash mismatch for `([^`]+)`/m;
@@ -80,10 +104,15 @@ function reasonIn(text: string): string {
 Try again: the download may have been damaged. If it happens again, find the index that delivers this file (\`pip config list\`) and do not trust it; \
 gpu-workers/README.md explains how to make a new lock`;
   }
-  if (NETWORK.test(text)) return 'the package index is out of reach: check the network, a proxy, and `pip config list`; then try again';
+  if (NETWORK.test(text))
+    return 'the package index is out of reach: check the network, a proxy, and `pip config list`; then try again';
   const missing = NO_BUILD.exec(text)?.[1];
-  if (missing) return `the package index has no ${missing} for this Python (an index may lag behind): check \`pip config list\` and TRIALGATE_PYTHON`;
-  const lines = text.trim().split('\n').filter((line) => line.trim());
+  if (missing)
+    return `the package index has no ${missing} for this Python (an index may lag behind): check \`pip config list\` and TRIALGATE_PYTHON`;
+  const lines = text
+    .trim()
+    .split('\n')
+    .filter((line) => line.trim());
   const last = lines.findLast((line) => /error/i.test(line)) ?? lines.at(-1) ?? 'no output';
   return last.trim().slice(0, 300);
 }

@@ -7,14 +7,24 @@ import { isOpen } from './install.ts';
 import { forget, markDone } from './stamps.ts';
 import { stepsFor, type Step } from './steps.ts';
 
-test('an optional step that made nothing runs again in each `install`, and in `up` only after its inputs changed', () => {
+test('an optional step of the installation that made nothing runs again in each `install`, and in `up` only after its inputs changed', () => {
   const folder = mkdtempSync(join(tmpdir(), 'trialgate-steps-'));
-  const step: Step = { title: 'a step', name: `test-${process.pid}`, inputs: { profile: null }, makes: join(folder, 'filter'), isOptional: true, run: async () => {} };
+  const step: Step = {
+    title: 'a step',
+    name: `test-${process.pid}`,
+    inputs: { profile: null },
+    makes: join(folder, 'filter'),
+    isOptional: true,
+    run: async () => {},
+  };
   onTestFinished(() => {
     forget(step.name);
     rmSync(folder, { recursive: true });
   });
-  const isOpenTo = (changed: Partial<Step> = {}) => ({ up: isOpen({ ...step, ...changed }), install: isOpen({ ...step, ...changed }, true) });
+  const isOpenTo = (changed: Partial<Step> = {}) => ({
+    up: isOpen({ ...step, ...changed }),
+    install: isOpen({ ...step, ...changed }, true),
+  });
   expect(isOpenTo()).toEqual({ up: true, install: true });
   markDone(step);
   expect(isOpenTo()).toEqual({ up: false, install: true });
@@ -24,8 +34,12 @@ test('an optional step that made nothing runs again in each `install`, and in `u
   expect(isOpenTo()).toEqual({ up: false, install: false });
 });
 
-test('the seccomp filter is made again after it was removed and after the system’s profile changed', () => {
+test('the installation makes the seccomp filter again after it was removed and after the system’s profile changed', () => {
   const step = stepsFor('cpu', undefined, '').find(({ name }) => name === 'seccomp');
   const system = existsSync('/usr/share/containers/seccomp.json') ? expect.any(String) : null;
-  expect(step).toMatchObject({ makes: join(INSTALLS.tools, 'seccomp.bpf'), inputs: { profile: system }, isOptional: true });
+  expect(step).toMatchObject({
+    makes: join(INSTALLS.tools, 'seccomp.bpf'),
+    inputs: { profile: system },
+    isOptional: true,
+  });
 });

@@ -3,9 +3,10 @@ import path from 'node:path';
 import { INSTALLS } from '../folders.ts';
 import { installBubblewrap } from './bubblewrap.ts';
 import { content, FROM_LOCK, lockFile } from './locks.ts';
+import { SECCOMP_FILTER } from '../../activities/sandbox/isolation.ts';
 import { findPython } from './python.ts';
 import { pythonTool } from './python-tools.ts';
-import { FILTER, installSeccompFilter, SECCOMP_COMPILER, systemProfile } from './seccomp.ts';
+import { installSeccompFilter, SECCOMP_COMPILER, systemProfile } from './seccomp.ts';
 import { failure, runLogged, type ReportProgress } from './run-step.ts';
 import { torn, type StampedStep } from './stamps.ts';
 
@@ -39,7 +40,12 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
         if (!python && !isForOtherThan(device) && (await works(log, signal))) return;
         const found = findPython(python);
         report(`Python ${found.version}`);
-        await must('making the Python environment', [found.path, '-m', 'venv', '--clear', INSTALLS.venv], signal, report);
+        await must(
+          'making the Python environment',
+          [found.path, '-m', 'venv', '--clear', INSTALLS.venv],
+          signal,
+          report,
+        );
       },
     },
     {
@@ -90,7 +96,7 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       title: 'seccomp filter',
       name: 'seccomp',
       inputs: { compiler: content(SECCOMP_COMPILER), profile: systemProfile() },
-      makes: FILTER,
+      makes: SECCOMP_FILTER,
       isOptional: true,
       run: (signal, report) => installSeccompFilter(log, signal, report),
     },

@@ -8,11 +8,20 @@ import { retryDroppedUpdates } from './retry-updates.ts';
 export type DeploymentClients = { client: Client; db: Database };
 
 /** Connects to the deployment's Temporal and store while `body` runs. */
-export async function withDeployment<T>(config: Deployment, body: (connected: DeploymentClients) => Promise<T>): Promise<T> {
+export async function withDeployment<T>(
+  config: Deployment,
+  body: (connected: DeploymentClients) => Promise<T>,
+): Promise<T> {
   const { temporalAddress, databaseUrl } = connectionsOf(config);
-  const connection = await Connection.connect({ address: temporalAddress, connectTimeout: '5s' }).catch((cause: unknown) => {
-    throw new TrialgateError('missing_prerequisite', `Temporal does not answer at ${temporalAddress}: start the stack with "npx trialgate up"`, { cause });
-  });
+  const connection = await Connection.connect({ address: temporalAddress, connectTimeout: '5s' }).catch(
+    (cause: unknown) => {
+      throw new TrialgateError(
+        'missing_prerequisite',
+        `Temporal does not answer at ${temporalAddress}: start the stack with "npx trialgate up"`,
+        { cause },
+      );
+    },
+  );
   const db = openDatabase(databaseUrl, { maxConnections: 4 });
   try {
     return await body({ client: new Client({ connection, interceptors: { workflow: [retryDroppedUpdates] } }), db });
@@ -27,7 +36,11 @@ export async function withStore<T>(config: Deployment, body: (db: Database) => P
   const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 2 });
   try {
     await db.$client.query('select 1').catch((cause: unknown) => {
-      throw new TrialgateError('store_unavailable', 'PostgreSQL does not answer: start the stack with "npx trialgate up"', { cause });
+      throw new TrialgateError(
+        'store_unavailable',
+        'PostgreSQL does not answer: start the stack with "npx trialgate up"',
+        { cause },
+      );
     });
     return await body(db);
   } finally {

@@ -23,12 +23,20 @@ export async function startEvaluation({ client, db }: DeploymentClients, request
     });
   } catch (error) {
     if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
-    throw new TrialgateError('bad_input', `run ${request.runId} is being evaluated already: wait for that, or cancel ${request.runId}/evaluate`, { cause: error });
+    throw new TrialgateError(
+      'bad_input',
+      `run ${request.runId} is being evaluated already: wait for that, or cancel ${request.runId}/evaluate`,
+      { cause: error },
+    );
   }
 }
 
 /** Shows an evaluation until it ends and returns its result. Ctrl-C ends only the watching. */
-export async function watchEvaluation({ client, db }: DeploymentClients, runId: string, signal: AbortSignal): Promise<EvaluationDone> {
+export async function watchEvaluation(
+  { client, db }: DeploymentClients,
+  runId: string,
+  signal: AbortSignal,
+): Promise<EvaluationDone> {
   const line = progressLine();
   const ended = resultOf(client, runId);
   try {
@@ -36,7 +44,11 @@ export async function watchEvaluation({ client, db }: DeploymentClients, runId: 
       const done = await Promise.race([ended, sleep(1000, null, { signal })]);
       if (done) return done;
       const progress = await readProgress(db, runId).catch(() => null);
-      if (progress) line.show(`${runId}: ${progress.title}: ${progress.reason ?? progress.trials}`, `${runId}: ${progress.reason ?? progress.title}`);
+      if (progress)
+        line.show(
+          `${runId}: ${progress.title}: ${progress.reason ?? progress.trials}`,
+          `${runId}: ${progress.reason ?? progress.title}`,
+        );
     }
   } catch (error) {
     if (signal.aborted) console.error(`the evaluation goes on; "npx trialgate show ${runId}" shows its result`);
@@ -53,6 +65,8 @@ async function resultOf(client: Client, runId: string): Promise<EvaluationDone> 
   } catch (error) {
     const deepest = innermost(error);
     if (!(error instanceof WorkflowFailedError) || !(deepest instanceof ApplicationFailure)) throw deepest;
-    throw new TrialgateError(deepest.type === 'bad_input' ? 'bad_input' : 'engine_unavailable', deepest.message, { cause: error });
+    throw new TrialgateError(deepest.type === 'bad_input' ? 'bad_input' : 'engine_unavailable', deepest.message, {
+      cause: error,
+    });
   }
 }

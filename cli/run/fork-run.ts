@@ -14,8 +14,17 @@ import { startRun } from './start-run.ts';
  * Starts a new run whose version 0 is a policy version of another run. It has that run's settings, except for `changes`.
  * @throws TrialgateError `bad_input`; then no run was made
  */
-export async function forkRun({ client, db }: DeploymentClients, from: Policy, runId: string, changes: Record<string, unknown>): Promise<void> {
-  if ('model' in changes) throw new TrialgateError('bad_input', `\`model\` is ${from.runId}@${from.version} in a fork: to train another model, start a new run`);
+export async function forkRun(
+  { client, db }: DeploymentClients,
+  from: Policy,
+  runId: string,
+  changes: Record<string, unknown>,
+): Promise<void> {
+  if ('model' in changes)
+    throw new TrialgateError(
+      'bad_input',
+      `\`model\` is ${from.runId}@${from.version} in a fork: to train another model, start a new run`,
+    );
   const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
   await checkRun(config);
   await printRunNotices(db, config);

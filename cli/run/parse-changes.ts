@@ -21,8 +21,12 @@ function parseChange(setting: string, cwd: string): Record<string, unknown> {
   if (rest.length === 0 || path.some((part) => !/^\w+$/.test(part))) {
     throw new TrialgateError('bad_input', `expected a setting such as optim.lr=1e-5, found ${JSON.stringify(setting)}`);
   }
-  const value = FOLDERS.includes(path.join('.')) ? folders(valueOf(setting, rest.join('=')), cwd) : valueOf(setting, rest.join('='));
-  return path.toReversed().reduce<Record<string, unknown>>((inner, part, i) => ({ [part]: i === 0 ? value : inner }), {});
+  const value = FOLDERS.includes(path.join('.'))
+    ? folders(valueOf(setting, rest.join('=')), cwd)
+    : valueOf(setting, rest.join('='));
+  return path
+    .toReversed()
+    .reduce<Record<string, unknown>>((inner, part, i) => ({ [part]: i === 0 ? value : inner }), {});
 }
 
 function valueOf(setting: string, text: string): unknown {

@@ -14,7 +14,8 @@ export async function quickstart(
   signal: AbortSignal,
 ): Promise<void> {
   wholeNumber(options.iterations, '--iterations');
-  const train = () => trainFile(join(REPOSITORY, 'quickstart.yaml'), { deployment, cancelOnFailure: true, ...options }, signal);
+  const train = () =>
+    trainFile(join(REPOSITORY, 'quickstart.yaml'), { deployment, cancelOnFailure: true, ...options }, signal);
   await installWithProgress({ device: deployment.device, python: deployment.python }, signal);
   if (livingState(deployment.home)?.status === 'ready') return void (await train());
   const progress = stackProgress();

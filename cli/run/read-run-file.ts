@@ -19,7 +19,10 @@ export async function readRunFile(path: string, changes: Partial<RunConfig> = {}
   if (fault) throw new TrialgateError('bad_input', `${path}: ${fault.message}`);
   const raw: unknown = document.toJS();
   if (raw === null || typeof raw !== 'object' || Array.isArray(raw)) {
-    throw new TrialgateError('bad_input', `${path}: expected settings such as "iterations: 3", found ${JSON.stringify(raw)}`);
+    throw new TrialgateError(
+      'bad_input',
+      `${path}: expected settings such as "iterations: 3", found ${JSON.stringify(raw)}`,
+    );
   }
   return resolvePaths(parseRunConfig({ ...raw, ...changes }, path), dirname(resolve(path)));
 }

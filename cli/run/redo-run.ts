@@ -9,12 +9,20 @@ import { markRunning } from './mark-running.ts';
 
 /** Runs the last iteration again under a new take. */
 export async function redoRun({ client, db }: DeploymentClients, runId: string): Promise<void> {
-  const description = await client.workflow.getHandle(runId).describe().catch((error: unknown) => {
-    throw new TrialgateError('not_found', `Temporal knows no run ${runId}`, { cause: error });
-  });
+  const description = await client.workflow
+    .getHandle(runId)
+    .describe()
+    .catch((error: unknown) => {
+      throw new TrialgateError('not_found', `Temporal knows no run ${runId}`, { cause: error });
+    });
   const execution = { workflowId: runId, runId: description.runId };
   const firstTask = await findFirstTask(client, execution);
-  const [last] = await db.select().from(iterations).where(eq(iterations.runId, runId)).orderBy(desc(iterations.iteration)).limit(1);
+  const [last] = await db
+    .select()
+    .from(iterations)
+    .where(eq(iterations.runId, runId))
+    .orderBy(desc(iterations.iteration))
+    .limit(1);
   if (last) {
     const takes = and(eq(iterations.runId, runId), eq(iterations.iteration, last.iteration));
     await db.update(iterations).set({ status: 'superseded' }).where(takes);
@@ -31,12 +39,17 @@ async function findFirstTask(client: Client, execution: Execution) {
   const { history } = await client.workflowService.getWorkflowExecutionHistory({ namespace, execution });
   const { EVENT_TYPE_WORKFLOW_TASK_COMPLETED: completed } = proto.temporal.api.enums.v1.EventType;
   const first = history?.events?.find((event) => event.eventType === completed);
-  if (!first?.eventId) throw new TrialgateError('bad_input', `run ${execution.workflowId} has not begun: is a worker running?`);
+  if (!first?.eventId)
+    throw new TrialgateError('bad_input', `run ${execution.workflowId} has not begun: is a worker running?`);
   return first.eventId;
 }
 
 /** Resets like `temporal workflow reset --type FirstWorkflowTask --reapply-exclude All`: earlier updates and signals do not apply again. */
-async function resetTo(client: Client, workflowExecution: Execution, workflowTaskFinishEventId: Awaited<ReturnType<typeof findFirstTask>>): Promise<void> {
+async function resetTo(
+  client: Client,
+  workflowExecution: Execution,
+  workflowTaskFinishEventId: Awaited<ReturnType<typeof findFirstTask>>,
+): Promise<void> {
   const { ResetReapplyType, ResetReapplyExcludeType } = proto.temporal.api.enums.v1;
   await client.workflowService.resetWorkflowExecution({
     namespace: client.options.namespace,

@@ -19,7 +19,10 @@ export type Rescoring = { from: string; iteration: number; weights: Record<strin
  * a new run. Nothing is sampled.
  * @throws TrialgateError `bad_input`; then no run was made
  */
-export async function rescoreRun({ client, db }: DeploymentClients, { from, iteration, weights, runId }: Rescoring): Promise<void> {
+export async function rescoreRun(
+  { client, db }: DeploymentClients,
+  { from, iteration, weights, runId }: Rescoring,
+): Promise<void> {
   const config = { ...(await readRun(db, from)), reward_weights: weights, iterations: 1 };
   const { take, batch } = await finishedTake(db, from, iteration);
   const opened = await openBatch(batch.path);
@@ -58,8 +61,18 @@ async function finishedTake(db: Database, runId: string, iteration: number) {
   const [row] = await db
     .select({ take: iterations, batch: batches })
     .from(iterations)
-    .innerJoin(batches, and(eq(batches.runId, iterations.runId), eq(batches.iteration, iterations.iteration), eq(batches.take, iterations.take)))
+    .innerJoin(
+      batches,
+      and(
+        eq(batches.runId, iterations.runId),
+        eq(batches.iteration, iterations.iteration),
+        eq(batches.take, iterations.take),
+      ),
+    )
     .where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.status, 'done')));
   if (row) return row;
-  throw new TrialgateError('bad_input', `run ${runId} has not finished an iteration ${iteration}: "trialgate show ${runId}" lists its iterations`);
+  throw new TrialgateError(
+    'bad_input',
+    `run ${runId} has not finished an iteration ${iteration}: "trialgate show ${runId}" lists its iterations`,
+  );
 }

@@ -35,11 +35,24 @@ const ENDING_MS = 300_000;
 
 /** Throws only when the run has not ended in time. How it ended does not matter here. */
 function throwDeadline(error: unknown): void {
-  if (isGrpcDeadlineError(error)) throw new TrialgateError('missing_prerequisite', `the run has not ended after ${ENDING_MS / 1000} s: check that its workers run ("trialgate status"), then resume it again`, { cause: error });
+  if (isGrpcDeadlineError(error))
+    throw new TrialgateError(
+      'missing_prerequisite',
+      `the run has not ended after ${ENDING_MS / 1000} s: check that its workers run ("trialgate status"), then resume it again`,
+      { cause: error },
+    );
 }
 
 /** True when the run is a rescoring whose iteration is still open. */
 async function isRescoring(db: Database, runId: string): Promise<boolean> {
   const open = and(eq(iterations.runId, runs.id), eq(iterations.status, 'open'));
-  return (await db.select({ id: runs.id }).from(runs).innerJoin(iterations, open).where(and(eq(runs.id, runId), isNotNull(runs.rescores)))).length > 0;
+  return (
+    (
+      await db
+        .select({ id: runs.id })
+        .from(runs)
+        .innerJoin(iterations, open)
+        .where(and(eq(runs.id, runId), isNotNull(runs.rescores)))
+    ).length > 0
+  );
 }

@@ -23,4 +23,7 @@ export const retryDroppedUpdates: WorkflowClientInterceptor = {
 };
 
 const isDropped = (error: unknown): boolean =>
-  error instanceof ServiceError && isGrpcServiceError(error.cause) && error.cause.code === FAILED_PRECONDITION && error.cause.details.includes('unexpected workflow task failure');
+  error instanceof ServiceError &&
+  isGrpcServiceError(error.cause) &&
+  error.cause.code === FAILED_PRECONDITION &&
+  error.cause.details.includes('unexpected workflow task failure');

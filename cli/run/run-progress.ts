@@ -8,7 +8,12 @@ export type Progress = { status: string; reason: string | null; title: string; t
 export async function readProgress(db: Database, runId: string): Promise<Progress | null> {
   const [run] = await db.select({ status: runs.status, reason: runs.reason }).from(runs).where(eq(runs.id, runId));
   if (!run) return null;
-  const [newest] = await db.select().from(groups).where(eq(groups.runId, runId)).orderBy(desc(groups.openedAt)).limit(1);
+  const [newest] = await db
+    .select()
+    .from(groups)
+    .where(eq(groups.runId, runId))
+    .orderBy(desc(groups.openedAt))
+    .limit(1);
   if (!newest) return { ...run, title: 'preparing', trials: '' };
   const sameTake =
     newest.iteration === null

@@ -4,7 +4,7 @@ import { samplingNotice } from './sampling-notice.ts';
 
 const startEngine = useTokenEngines();
 
-test('a run file that truncates sampling gets a warning before its run starts, unless its engines return sampling masks', async () => {
+test('a run file that truncates sampling gets a warning, unless its engines return sampling masks', async () => {
   const [masked, plain] = [await startEngine({ mask: (id) => [id] }), await startEngine()];
   const sampling = { top_p: 0.8, top_k: { default: 40 }, temperature: 0.7 };
   expect(await samplingNotice({ sampling }, [masked])).toBeNull();
@@ -12,18 +12,24 @@ test('a run file that truncates sampling gets a warning before its run starts, u
     `top_p 0.8, top_k 40 of the run file's sampling truncate it, and ${plain} does not return sampling masks: calls that they answer are not trained on. ` +
       'Remove the settings, or start vLLM with --return-sampling-mask (docs/gateway.md, "Sampling masks")',
   );
-  expect(await samplingNotice({ sampling: { ...sampling, repetition_penalty: 1.1 } }, [masked])).toMatch(/^repetition_penalty 1.1 .*no call is trained on$/);
+  expect(await samplingNotice({ sampling: { ...sampling, repetition_penalty: 1.1 } }, [masked])).toMatch(
+    /^repetition_penalty 1.1 .*no call is trained on$/,
+  );
 });
 
-test('a stop text that a run file forces gets a warning where the engine parses tool calls', async () => {
-  const [masked, plain, raw] = [await startEngine({ mask: (id) => [id], parses: true }), await startEngine({ parses: true }), await startEngine({ parses: false })];
+test('a run file with a default `stop` text gets a warning when an engine parses tool calls', async () => {
+  const [masked, plain, raw] = [
+    await startEngine({ mask: (id) => [id], parses: true }),
+    await startEngine({ parses: true }),
+    await startEngine({ parses: false }),
+  ];
   const sampling = { stop: { default: ['</answer>'] } };
   expect(await samplingNotice({ sampling }, [masked, plain])).toMatch(/no call is trained on/);
   expect(await samplingNotice({ sampling }, [plain])).toMatch(/does not continue the one before/);
   expect(await samplingNotice({ sampling }, [raw])).toBeNull();
 });
 
-test('neutral settings and settings left to the agent get no warning', async () => {
+test('a run file gets no warning for settings that exclude no token, or that it leaves to the agent', async () => {
   const sampling = { top_p: 1, top_k: -1, min_p: 0, repetition_penalty: 1, temperature: 0.7, seed: 3 };
   expect(await samplingNotice({ sampling }, ['http://127.0.0.1:9'])).toBeNull();
   expect(await samplingNotice({ sampling: { top_p: 'agent' } }, ['http://127.0.0.1:9'])).toBeNull();

@@ -7,21 +7,35 @@ const ASK_MS = 10_000;
 
 type Neutral = ReadonlyMap<string, readonly number[]>;
 /** Settings that exclude ids, and settings that change the ratios between ids, each with the values that have no effect. */
-const EXCLUDES: Neutral = new Map([['top_p', [1]], ['top_k', [-1, 0]], ['min_p', [0]]]);
-const CHANGES: Neutral = new Map([['presence_penalty', [0]], ['frequency_penalty', [0]], ['repetition_penalty', [1]]]);
+const EXCLUDES: Neutral = new Map([
+  ['top_p', [1]],
+  ['top_k', [-1, 0]],
+  ['min_p', [0]],
+]);
+const CHANGES: Neutral = new Map([
+  ['presence_penalty', [0]],
+  ['frequency_penalty', [0]],
+  ['repetition_penalty', [1]],
+]);
 
 /** Returns a notice for a run whose sampling settings make its calls untrainable with these engines; null if they do not. */
-export async function samplingNotice({ sampling }: Pick<RunConfig, 'sampling'>, engines: readonly string[]): Promise<string | null> {
+export async function samplingNotice(
+  { sampling }: Pick<RunConfig, 'sampling'>,
+  engines: readonly string[],
+): Promise<string | null> {
   const changing = settingsBeyond(sampling, CHANGES);
-  if (changing.length > 0) return `${changing.join(', ')} of the run file's sampling change the probabilities in a way that the trainer cannot reproduce: no call is trained on`;
+  if (changing.length > 0)
+    return `${changing.join(', ')} of the run file's sampling change the probabilities in a way that the trainer cannot reproduce: no call is trained on`;
   const excluding = settingsBeyond(sampling, EXCLUDES);
   const stops = typeof sampling.stop === 'object';
   if (excluding.length === 0 && !stops) return null;
   const traits = await Promise.all(engines.map(traitsOf));
   const parsing = traits.filter((each) => stops && each?.parses);
   // A stop string may cut a tool call. Only the engine's ordinary routes parse such a call as the engine does.
-  if (parsing.some((each) => each?.masks)) return `stop of the run file's sampling takes calls off the routes that return sampling masks, because the engine reads tool calls or reasoning out of the text: no call is trained on. Remove it`;
-  if (parsing.length > 0) return `stop of the run file's sampling: the engine reads tool calls or reasoning out of the text, so each call is a separate sample and does not continue the one before by its ids. Remove it, or start vLLM without its parsers`;
+  if (parsing.some((each) => each?.masks))
+    return `stop of the run file's sampling takes calls off the routes that return sampling masks, because the engine reads tool calls or reasoning out of the text: no call is trained on. Remove it`;
+  if (parsing.length > 0)
+    return `stop of the run file's sampling: the engine reads tool calls or reasoning out of the text, so each call is a separate sample and does not continue the one before by its ids. Remove it, or start vLLM without its parsers`;
   if (excluding.length === 0) return null;
   const without = engines.filter((_, i) => !traits[i]?.masks);
   if (without.length === 0) return null;

@@ -20,16 +20,30 @@ export async function scheduleEvaluations(
     await client.schedule.create<typeof evaluateRun>({
       scheduleId,
       spec: { cronExpressions: [cron], timezone },
-      action: { type: 'startWorkflow', workflowType: 'evaluateRun', workflowId: scheduleId, taskQueue: TASK_QUEUE, args: [request] },
+      action: {
+        type: 'startWorkflow',
+        workflowType: 'evaluateRun',
+        workflowId: scheduleId,
+        taskQueue: TASK_QUEUE,
+        args: [request],
+      },
       policies: { overlap: ScheduleOverlapPolicy.SKIP, catchupWindow: '1h' },
       memo: { cron },
     });
   } catch (error) {
     if (error instanceof ScheduleAlreadyRunning) {
-      throw new TrialgateError('bad_input', `run ${request.runId} has a schedule: "trialgate schedule ${request.runId} --remove" first`, { cause: error });
+      throw new TrialgateError(
+        'bad_input',
+        `run ${request.runId} has a schedule: "trialgate schedule ${request.runId} --remove" first`,
+        { cause: error },
+      );
     }
     if (error instanceof Error && /invalid|cron|timezone|time zone/i.test(error.message)) {
-      throw new TrialgateError('bad_input', `Temporal refuses ${JSON.stringify(cron)}${timezone ? ` in ${timezone}` : ''}: ${reasonOf(error)}`, { cause: error });
+      throw new TrialgateError(
+        'bad_input',
+        `Temporal refuses ${JSON.stringify(cron)}${timezone ? ` in ${timezone}` : ''}: ${reasonOf(error)}`,
+        { cause: error },
+      );
     }
     throw error;
   }
@@ -51,7 +65,12 @@ export async function listSchedules(client: Client): Promise<EvaluationSchedule[
   for await (const { scheduleId, memo, state, action, info } of client.schedule.list()) {
     if (action?.workflowType !== 'evaluateRun') continue;
     const next = info.nextActionTimes[0]?.toISOString() ?? null;
-    found.push({ run: scheduleId.replace(/\/evaluate$/, ''), cron: String(memo?.['cron'] ?? ''), paused: state.paused, next });
+    found.push({
+      run: scheduleId.replace(/\/evaluate$/, ''),
+      cron: String(memo?.['cron'] ?? ''),
+      paused: state.paused,
+      next,
+    });
   }
   return found.toSorted((a, b) => a.run.localeCompare(b.run));
 }

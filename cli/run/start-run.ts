@@ -2,13 +2,19 @@ import { WorkflowExecutionAlreadyStartedError, WorkflowIdReusePolicy } from '@te
 import type { Client, WorkflowHandle } from '@temporalio/client';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { TrialgateError } from '../../core/errors.ts';
-import type { RunProgress, trainRun } from '../../workflows/train-run.ts';
+import type { RunProgress } from '../../workflows/run-execution.ts';
+import type { trainRun } from '../../workflows/train-run.ts';
 import { TASK_QUEUE } from '../../core/task-queues.ts';
 
 export type RunHandle = WorkflowHandle<typeof trainRun>;
 
 /** Starts the run's workflow, whose id is the run's. A run that is under way is not started twice. */
-export async function startRun(client: Client, runId: string, config: RunConfig, progress?: RunProgress): Promise<RunHandle> {
+export async function startRun(
+  client: Client,
+  runId: string,
+  config: RunConfig,
+  progress?: RunProgress,
+): Promise<RunHandle> {
   try {
     return await client.workflow.start<typeof trainRun>('trainRun', {
       workflowId: runId,

@@ -12,11 +12,21 @@ import { printRunNotices } from './run-notices.ts';
 import { startRun } from './start-run.ts';
 import { watchRun } from './watch-run.ts';
 
-export type TrainOptions = { deployment: Deployment; run?: string; iterations?: string; detach?: boolean; json?: boolean; cancelOnFailure?: boolean };
+export type TrainOptions = {
+  deployment: Deployment;
+  run?: string;
+  iterations?: string;
+  detach?: boolean;
+  json?: boolean;
+  cancelOnFailure?: boolean;
+};
 
 /** Starts a run and watches it. Ctrl-C ends only the watching. With `cancelOnFailure` a run that does not complete is cancelled, so that it releases its engines. */
 export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
-  const config = await readRunFile(file, options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') });
+  const config = await readRunFile(
+    file,
+    options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') },
+  );
   await checkRun(config);
   const runId = options.run ?? defaultRunName(basename(file, extname(file)));
   await withDeployment(options.deployment, async (connected) => {
@@ -29,7 +39,12 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
 }
 
 /** Watches a run and prints its record when it has completed. */
-export async function watchAndPrint(connected: DeploymentClients, runId: string, options: { json?: boolean; cancelOnFailure?: boolean }, signal: AbortSignal): Promise<void> {
+export async function watchAndPrint(
+  connected: DeploymentClients,
+  runId: string,
+  options: { json?: boolean; cancelOnFailure?: boolean },
+  signal: AbortSignal,
+): Promise<void> {
   try {
     await watchRun(connected, runId, signal);
   } catch (error) {

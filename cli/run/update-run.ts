@@ -12,7 +12,9 @@ const ANSWER_MS = 60_000;
  */
 export async function updateRun(client: Client, runId: string, update: string, argument: object = {}): Promise<string> {
   try {
-    return await client.withDeadline(Date.now() + ANSWER_MS, () => client.workflow.getHandle(runId).executeUpdate<string, [object]>(update, { args: [argument] }));
+    return await client.withDeadline(Date.now() + ANSWER_MS, () =>
+      client.workflow.getHandle(runId).executeUpdate<string, [object]>(update, { args: [argument] }),
+    );
   } catch (error) {
     throw explain(error, runId);
   }
@@ -29,6 +31,9 @@ function explain(error: unknown, runId: string): unknown {
   }
   if (!(error instanceof WorkflowUpdateFailedError)) return error;
   const deepest = innermost(error);
-  if (deepest instanceof ApplicationFailure && deepest.type === RUN_ENDING) return new TrialgateError('not_found', deepest.message, { cause: error });
-  return deepest instanceof ApplicationFailure ? new TrialgateError('bad_input', deepest.message, { cause: error }) : deepest;
+  if (deepest instanceof ApplicationFailure && deepest.type === RUN_ENDING)
+    return new TrialgateError('not_found', deepest.message, { cause: error });
+  return deepest instanceof ApplicationFailure
+    ? new TrialgateError('bad_input', deepest.message, { cause: error })
+    : deepest;
 }

@@ -24,7 +24,10 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
       if (progress) {
         const phase = report?.phase ?? progress.status;
         const detail = progress.reason ?? progress.trials;
-        line.show(`${runId}: ${progress.title}, ${phase}: ${detail}`, `${runId}: ${progress.title}, ${progress.reason ?? phase}`);
+        line.show(
+          `${runId}: ${progress.title}, ${phase}: ${detail}`,
+          `${runId}: ${progress.title}, ${progress.reason ?? phase}`,
+        );
         iterationsPrinted = await printIterations(iterationsPrinted);
         if (ENDED.includes(progress.status)) return throwUnlessCompleted(runId, progress.status, progress.reason);
       } else if (await endedEarly()) {
@@ -50,7 +53,12 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
     return description !== null && description.status.name !== 'RUNNING';
   }
   async function reasonOf(): Promise<string> {
-    const error = innermost(await handle.result().then(() => null, (failure: unknown) => failure));
+    const error = innermost(
+      await handle.result().then(
+        () => null,
+        (failure: unknown) => failure,
+      ),
+    );
     return error instanceof Error ? error.message : 'it ended before it began';
   }
 }

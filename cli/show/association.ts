@@ -19,4 +19,5 @@ export function association(strata: readonly (readonly Observation[])[]): number
   return variance > 0 ? excess / Math.sqrt(variance) : 0;
 }
 
-const sum = (rows: readonly Observation[], valueOf: (row: Observation) => number): number => rows.reduce((total, row) => total + valueOf(row), 0);
+const sum = (rows: readonly Observation[], valueOf: (row: Observation) => number): number =>
+  rows.reduce((total, row) => total + valueOf(row), 0);

@@ -14,7 +14,13 @@ export async function readConstrained(db: Database, runId: string): Promise<Cons
     .select({ agent: trials.agent, fields, client, calls: count() })
     .from(calls)
     .innerJoin(trials, eq(trials.id, calls.trialId))
-    .where(and(eq(trials.runId, runId), eq(calls.untrainable, 'sampling_not_reproducible'), sql`${calls.sampling} ->> 'constrained_decoding' = 'enforce'`))
+    .where(
+      and(
+        eq(trials.runId, runId),
+        eq(calls.untrainable, 'sampling_not_reproducible'),
+        sql`${calls.sampling} ->> 'constrained_decoding' = 'enforce'`,
+      ),
+    )
     .groupBy(trials.agent, fields, client);
   return rows.toSorted((a, b) => b.calls - a.calls);
 }
@@ -26,16 +32,26 @@ const MAX_NOTICES = 5;
 export function constrainedNotices(found: readonly ConstrainedCalls[]): string[] {
   const notices = found
     .slice(0, MAX_NOTICES)
-    .map(({ agent, fields, client, calls: size }) => `${notTrained(size)}${agent === null ? '' : ` (agent ${agent})`}: ${constrainedAdvice(fields, client)}`);
+    .map(
+      ({ agent, fields, client, calls: size }) =>
+        `${notTrained(size)}${agent === null ? '' : ` (agent ${agent})`}: ${constrainedAdvice(fields, client)}`,
+    );
   const others = found.slice(MAX_NOTICES).reduce((sum, each) => sum + each.calls, 0);
-  return others === 0 ? notices : [...notices, `${notTrained(others)} for the same reason: \`show RUN --json\` lists them`];
+  return others === 0
+    ? notices
+    : [...notices, `${notTrained(others)} for the same reason: \`show RUN --json\` lists them`];
 }
 
 const notTrained = (size: number): string => `${size} ${size === 1 ? 'call is' : 'calls are'} not trained`;
 
 /** Returns these notices for each run that is under way. */
 export async function readConstrainedWarnings(db: Database): Promise<string[]> {
-  const underWay = await db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
-  const byRun = await Promise.all(underWay.map(async ({ id }) => ({ id, notices: constrainedNotices(await readConstrained(db, id)) })));
+  const underWay = await db
+    .select({ id: runs.id })
+    .from(runs)
+    .where(inArray(runs.status, ['running', 'blocked']));
+  const byRun = await Promise.all(
+    underWay.map(async ({ id }) => ({ id, notices: constrainedNotices(await readConstrained(db, id)) })),
+  );
   return byRun.flatMap(({ id, notices }) => notices.map((notice) => `run ${id}: ${notice}`));
 }

@@ -15,7 +15,10 @@ export function passAtK(tasks: TaskResult[]): Record<string, number> {
   const most = Math.min(...counted.map(({ trials }) => trials));
   const powers = Array.from({ length: Math.floor(Math.log2(most)) + 1 }, (_, i) => 2 ** i);
   return Object.fromEntries(
-    [...new Set([...powers, most])].map((k) => [k, counted.reduce((sum, task) => sum + passWithin(task, k), 0) / counted.length]),
+    [...new Set([...powers, most])].map((k) => [
+      k,
+      counted.reduce((sum, task) => sum + passWithin(task, k), 0) / counted.length,
+    ]),
   );
 }
 

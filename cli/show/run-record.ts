@@ -3,7 +3,20 @@ import { readRun } from '../../activities/run/read-run.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../core/errors.ts';
-import { attempts, batches, calls, groups, iterations, policyVersions, publications, quarantinedTasks, runs, trials, type DropReason, type Outcome } from '../../store/schema.ts';
+import {
+  attempts,
+  batches,
+  calls,
+  groups,
+  iterations,
+  policyVersions,
+  publications,
+  quarantinedTasks,
+  runs,
+  trials,
+  type DropReason,
+  type Outcome,
+} from '../../store/schema.ts';
 import { passAtK } from './pass-at-k.ts';
 import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';
 
@@ -48,7 +61,13 @@ export type RunRecord = {
     /** A trial whose conversation never branches has one sample. */
     batch: { sha256: string; samples: number; trials: number; metrics: Record<string, number> } | null;
     checkpoint: { path: string; sha256: string } | null;
-    replicas: { replica: string; label: string; checksum: string; canary_difference: number; confirmed_at: string }[];
+    replicas: {
+      replica: string;
+      weight_version: string;
+      checksum: string;
+      canary_difference: number;
+      confirmed_at: string;
+    }[];
     metrics: Record<string, number>;
     /** The reason why the step made no update, or null if it made one. */
     skipped: string | null;
@@ -64,12 +83,20 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists all runs`);
   const { reward_weights: weights } = await readRun(db, runId);
   const [takes, versions, confirmed, files, quarantined, members, tried, callCounts] = await Promise.all([
-    db.select().from(iterations).where(eq(iterations.runId, runId)).orderBy(asc(iterations.iteration), asc(iterations.take)),
+    db
+      .select()
+      .from(iterations)
+      .where(eq(iterations.runId, runId))
+      .orderBy(asc(iterations.iteration), asc(iterations.take)),
     db.select().from(policyVersions).where(eq(policyVersions.runId, runId)),
     db.select().from(publications).where(eq(publications.runId, runId)),
     db.select().from(batches).where(eq(batches.runId, runId)),
     db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId)).orderBy(asc(quarantinedTasks.at)),
-    db.select({ group: groups, trial: trials }).from(groups).leftJoin(trials, eq(trials.groupId, groups.id)).where(eq(groups.runId, runId)),
+    db
+      .select({ group: groups, trial: trials })
+      .from(groups)
+      .leftJoin(trials, eq(trials.groupId, groups.id))
+      .where(eq(groups.runId, runId)),
     db
       .select({ trialId: attempts.trialId, outcome: attempts.outcome })
       .from(attempts)
@@ -88,7 +115,9 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   const lastOutcome = new Map(tried.map((row) => [row.trialId, row.outcome]));
 
   const summaryOf = (rows: typeof members): Summary => {
-    const present = rows.flatMap(({ trial }) => (trial ? [{ ...trial, outcome: trial.outcome ?? lastOutcome.get(trial.id) ?? ('open' as const) }] : []));
+    const present = rows.flatMap(({ trial }) =>
+      trial ? [{ ...trial, outcome: trial.outcome ?? lastOutcome.get(trial.id) ?? ('open' as const) }] : [],
+    );
     const rewards = present.flatMap(({ rewards: named }) => (named ? [weightedReward(named, weights)] : []));
     const own = new Map(rows.map(({ group }) => [group.id, group]));
     const ids = new Set(own.keys());
@@ -115,7 +144,12 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
       const rewards = ofTask.flatMap(({ trial }) => (trial?.rewards ? [weightedReward(trial.rewards, weights)] : []));
       return { trials: rewards.length, passed: rewards.filter((reward) => reward >= 1).length };
     });
-  const evaluated = Object.entries(Object.groupBy(members.filter(({ group }) => group.kind === 'eval'), ({ group }) => evaluationOf(runId, group.id)));
+  const evaluated = Object.entries(
+    Object.groupBy(
+      members.filter(({ group }) => group.kind === 'eval'),
+      ({ group }) => evaluationOf(runId, group.id),
+    ),
+  );
 
   return {
     run: run.id,
@@ -129,7 +163,13 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
       .toSorted(([a], [b]) => a.localeCompare(b, 'en', { numeric: true }))
       .map(([id, rows = []]) => {
         const version = rows[0]?.group.policyVersion ?? 0;
-        return { id, policy_version: version, ...summaryOf(rows), pass_at: passAtK(passedBy(rows)), seconds: spanOf(rows.map(({ group }) => group)) };
+        return {
+          id,
+          policy_version: version,
+          ...summaryOf(rows),
+          pass_at: passAtK(passedBy(rows)),
+          seconds: spanOf(rows.map(({ group }) => group)),
+        };
       }),
     iterations: takes.map((row) => {
       const { iteration, take } = row;
@@ -142,13 +182,15 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
         policy_version: row.policyVersion,
         trained_version: version?.version ?? null,
         ...summaryOf(members.filter(({ group }) => group.iteration === iteration && group.take === take)),
-        batch: batch ? { sha256: batch.sha256, samples: batch.samples, trials: batch.trials, metrics: batch.metrics } : null,
+        batch: batch
+          ? { sha256: batch.sha256, samples: batch.samples, trials: batch.trials, metrics: batch.metrics }
+          : null,
         checkpoint: version ? { path: version.checkpoint, sha256: version.checkpointSha256 } : null,
         replicas: confirmed
           .filter((each) => each.version === version?.version)
-          .map(({ replica, label, checksum, canaryDifference, confirmedAt }) => ({
+          .map(({ replica, weightVersion, checksum, canaryDifference, confirmedAt }) => ({
             replica,
-            label,
+            weight_version: weightVersion,
             checksum,
             canary_difference: canaryDifference,
             confirmed_at: confirmedAt.toISOString(),
@@ -164,7 +206,8 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
 }
 
 /** Returns the id of a group's evaluation. The group's id is `{run}/{evaluation}/{ordinal}`. */
-const evaluationOf = (runId: string, groupId: string): string => groupId.slice(runId.length + 1, groupId.lastIndexOf('/'));
+const evaluationOf = (runId: string, groupId: string): string =>
+  groupId.slice(runId.length + 1, groupId.lastIndexOf('/'));
 
 function spanOf(rows: { openedAt: Date; endedAt: Date | null }[]): number | null {
   if (rows.some((row) => row.endedAt === null)) return null;

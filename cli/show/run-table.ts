@@ -15,12 +15,23 @@ export function runTable(record: Omit<RunRecord, 'config'>): string {
     ...(isAsync ? [staleness(row)] : []),
     ...PHASES.map((phase) => (phase in row.seconds ? (row.seconds[phase] ?? 0).toFixed(1) : '–')),
   ]);
-  const header = ['iteration', 'trials by outcome', 'reward mean', 'median', 'std', 'pass rate', 'policy', ...(isAsync ? ['staleness mean/max'] : [])];
+  const header = [
+    'iteration',
+    'trials by outcome',
+    'reward mean',
+    'median',
+    'std',
+    'pass rate',
+    'policy',
+    ...(isAsync ? ['staleness mean/max'] : []),
+  ];
   const [before, ...later] = record.evaluations;
   return [
     ...(before ? [evaluationLine(before)] : []),
     rows.length ? table([...header, ...PHASES.map((phase) => `${phase} s`)], rows) : 'no iteration yet',
-    ...done.flatMap(({ iteration, skipped }) => (skipped === null ? [] : [`iteration ${iteration} made no update: ${skipped}`])),
+    ...done.flatMap(({ iteration, skipped }) =>
+      skipped === null ? [] : [`iteration ${iteration} made no update: ${skipped}`],
+    ),
     ...record.quarantined.map(({ task, reason }) => `quarantined: ${task.split('/').at(-1)}: ${reason}`),
     ...later.map(evaluationLine),
   ].join('\n\n');

@@ -13,13 +13,29 @@ import { readTrialRecord, transcript } from './trial-transcript.ts';
 import { printUnderWay, readUnderWay } from './under-way.ts';
 
 /** Returns the text of `trialgate show`. `id` names a run if there is such a run, otherwise a trial. */
-export async function show(db: Database, id: string | undefined, json: boolean, ask: (runId: string) => Promise<RunStatusReport | null>): Promise<string> {
-  const print = <T>(value: T, text: (value: T) => string): string => (json ? JSON.stringify(value, null, 2) : text(value));
+export async function show(
+  db: Database,
+  id: string | undefined,
+  json: boolean,
+  ask: (runId: string) => Promise<RunStatusReport | null>,
+): Promise<string> {
+  const print = <T>(value: T, text: (value: T) => string): string =>
+    json ? JSON.stringify(value, null, 2) : text(value);
   if (id === undefined) {
     const all = await db.select().from(runs).orderBy(desc(runs.createdAt));
-    const rows = all.map((run) => ({ run: run.id, status: run.status, reason: run.reason, created_at: run.createdAt.toISOString() }));
+    const rows = all.map((run) => ({
+      run: run.id,
+      status: run.status,
+      reason: run.reason,
+      created_at: run.createdAt.toISOString(),
+    }));
     return print(rows, () =>
-      rows.length ? table(['run', 'status', 'created'], rows.map((row) => [row.run, row.status, row.created_at])) : 'no runs yet: npx trialgate train FILE',
+      rows.length
+        ? table(
+            ['run', 'status', 'created'],
+            rows.map((row) => [row.run, row.status, row.created_at]),
+          )
+        : 'no runs yet: npx trialgate train FILE',
     );
   }
   const [run] = await db.select({ id: runs.id, status: runs.status }).from(runs).where(eq(runs.id, id));
@@ -28,15 +44,28 @@ export async function show(db: Database, id: string | undefined, json: boolean, 
   const underWay = isUnderWay ? await readUnderWay(db, id, await ask(id)) : null;
   const { config, ...record } = await readRunRecord(db, id);
   const constrained = await readConstrained(db, id);
-  const notices = [await networkNotice(await readRun(db, id)), ...constrainedNotices(constrained)].filter((notice) => notice !== null);
+  const notices = [await networkNotice(await readRun(db, id)), ...constrainedNotices(constrained)].filter(
+    (notice) => notice !== null,
+  );
   const infraErrors = await readInfraErrors(db, id);
-  return print({ ...record, constrained_calls: constrained, infra_errors: infraErrors, under_way: underWay, config }, () => {
-    const title = `run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`;
-    return [title, ...notices.map((notice) => `WARNING: ${notice}`), ...(underWay ? printUnderWay(id, underWay) : []), runTable(record), ...printInfraErrors(infraErrors)].join('\n\n');
-  });
+  return print(
+    { ...record, constrained_calls: constrained, infra_errors: infraErrors, under_way: underWay, config },
+    () => {
+      const title = `run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`;
+      return [
+        title,
+        ...notices.map((notice) => `WARNING: ${notice}`),
+        ...(underWay ? printUnderWay(id, underWay) : []),
+        runTable(record),
+        ...printInfraErrors(infraErrors),
+      ].join('\n\n');
+    },
+  );
 }
 
 function originOf({ forked_from, rescores }: Pick<RunRecord, 'forked_from' | 'rescores'>): string {
   if (forked_from === null) return '';
-  return rescores === null ? `, forked from ${forked_from}` : `, ${rescores} again from ${forked_from}, under other reward weights`;
+  return rescores === null
+    ? `, forked from ${forked_from}`
+    : `, ${rescores} again from ${forked_from}, under other reward weights`;
 }

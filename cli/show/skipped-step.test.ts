@@ -11,14 +11,32 @@ import { runTable } from './run-table.ts';
 
 const store = useDatabase();
 
-test('the reason of a skipped step is kept with its version and shown with its iteration', async () => {
-  const deps: Deps = { db: store.db, temporal: new Client(), gatewayUrls: [], home: '/', secret: '', hostQueue: '', sandboxes: new HostSandboxes('/', 1) };
+test('`show` gives the reason of a skipped step with its iteration', async () => {
+  const deps: Deps = {
+    db: store.db,
+    temporal: new Client(),
+    gatewayUrls: [],
+    home: '/',
+    secret: '',
+    hostQueue: '',
+    sandboxes: new HostSandboxes('/', 1),
+  };
   const take = { runId: 'r', iteration: 0, take: 1 };
   const [canary, metrics] = [{ token_ids: [], logprobs: [] }, {}];
-  const step = { step_key: 'k', checkpoint: '/c', checkpoint_sha256: 'c', canary, metrics, reused: false, skipped: 'the loss is nan' };
+  const step = {
+    step_key: 'k',
+    checkpoint: '/c',
+    checkpoint_sha256: 'c',
+    canary,
+    metrics,
+    reused: false,
+    skipped: 'the loss is nan',
+  };
   await store.db.insert(runs).values({ id: 'r', config: runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 }) });
   await store.db.insert(iterations).values({ ...take, policyVersion: 0 });
-  await store.db.insert(policyVersions).values({ runId: 'r', version: 0, stepKey: 'base', checkpoint: '/b', checkpointSha256: 'b', canary });
+  await store.db
+    .insert(policyVersions)
+    .values({ runId: 'r', version: 0, stepKey: 'base', checkpoint: '/b', checkpointSha256: 'b', canary });
 
   await recordVersion(deps)({ ...take, version: 1, parentVersion: 0, batchSha256: 'b', step });
 

@@ -7,9 +7,18 @@ import { readCalls } from '../../store/queries/read-calls.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, trials } from '../../store/schema.ts';
 
-const request = z.looseObject({ messages: z.array(z.looseObject({ role: z.string(), content: z.unknown() })).default([]) });
+const request = z.looseObject({
+  messages: z.array(z.looseObject({ role: z.string(), content: z.unknown() })).default([]),
+});
 const reply = z.looseObject({
-  choices: z.array(z.looseObject({ message: z.looseObject({ content: z.unknown(), tool_calls: z.unknown() }).partial().optional(), text: z.string().optional() })).default([]),
+  choices: z
+    .array(
+      z.looseObject({
+        message: z.looseObject({ content: z.unknown(), tool_calls: z.unknown() }).partial().optional(),
+        text: z.string().optional(),
+      }),
+    )
+    .default([]),
 });
 
 export type TrialRecord = Awaited<ReturnType<typeof readTrialRecord>>;
@@ -19,7 +28,9 @@ export async function readTrialRecord(db: Database, trialId: string) {
   const [trial] = await db.select().from(trials).where(eq(trials.id, trialId));
   if (!trial) throw new TrialgateError('not_found', `there is no trial ${trialId}`);
   const tried = await db.select().from(attempts).where(eq(attempts.trialId, trialId)).orderBy(asc(attempts.attempt));
-  const made = (await Promise.all(tried.map(({ attempt }) => readCalls(db, { trialId, attempt })))).flat().toSorted((a, b) => a.startedAt.getTime() - b.startedAt.getTime());
+  const made = (await Promise.all(tried.map(({ attempt }) => readCalls(db, { trialId, attempt }))))
+    .flat()
+    .toSorted((a, b) => a.startedAt.getTime() - b.startedAt.getTime());
   return {
     ...trial,
     attempts: tried,
@@ -28,7 +39,8 @@ export async function readTrialRecord(db: Database, trialId: string) {
       ...call,
       digest: call.digest?.toString('hex') ?? null,
       messages: messagesOf(body),
-      reply: reply.safeParse(response).data?.choices.map(({ message, text }) => message ?? { content: text })[0] ?? null,
+      reply:
+        reply.safeParse(response).data?.choices.map(({ message, text }) => message ?? { content: text })[0] ?? null,
       prompt_tokens: promptTokenIds?.length ?? null,
       completion_tokens: completionTokenIds?.length ?? null,
       logprob_sum: logprobs ? logprobs.reduce((sum, value) => sum + value, 0) : null,
@@ -43,15 +55,22 @@ export function transcript(trial: TrialRecord): string {
     return turns ? `${name} ${value} (by turn ${turns.join(', ')})` : `${name} ${value}`;
   });
   const lines = [`trial ${trial.id}   task ${trial.task?.split('/').at(-1) ?? '–'}   agent ${trial.agent ?? '–'}`];
-  lines.push(`outcome ${trial.outcome ?? 'open'}   ${rewards.join('   ') || 'no reward'}${trial.reason ? `   (${trial.reason})` : ''}`);
+  lines.push(
+    `outcome ${trial.outcome ?? 'open'}   ${rewards.join('   ') || 'no reward'}${trial.reason ? `   (${trial.reason})` : ''}`,
+  );
   for (const attempt of trial.attempts) {
-    if (trial.attempts.length > 1) lines.push('', `── attempt ${attempt.attempt}: ${attempt.outcome ?? 'open'} ${attempt.reason ?? ''}`);
+    if (trial.attempts.length > 1)
+      lines.push('', `── attempt ${attempt.attempt}: ${attempt.outcome ?? 'open'} ${attempt.reason ?? ''}`);
     let shown = 0;
     for (const call of trial.calls.filter((each) => each.attempt === attempt.attempt)) {
       for (const message of call.messages.slice(shown)) lines.push('', `▌${message.role}`, textOf(message.content));
       // The messages of a refused call are not kept.
       if (call.messages.length > 0) shown = call.messages.length + 1;
-      const facts = [`policy ${call.policyVersion ?? '–'}`, `${call.completion_tokens ?? 0} tokens`, call.finishReason ?? call.status];
+      const facts = [
+        `policy ${call.policyVersion ?? '–'}`,
+        `${call.completion_tokens ?? 0} tokens`,
+        call.finishReason ?? call.status,
+      ];
       if (call.untrainable) facts.push(`not trainable: ${call.untrainable}`);
       if (call.reason) facts.push(call.reason);
       lines.push('', `▌assistant   [${facts.join(', ')}]`, textOf(call.reply?.content ?? null));
@@ -59,7 +78,8 @@ export function transcript(trial: TrialRecord): string {
   }
   const { count, latest } = trial.refusals;
   if (count > 0) lines.push('', `── ${count} request(s) were refused and made no call; the latest ${latest.length}:`);
-  for (const { at, attempt, status, code, message, ...each } of latest) lines.push(`${at}   attempt ${attempt}   ${each.request}   ${status} ${code}: ${message}`);
+  for (const { at, attempt, status, code, message, ...each } of latest)
+    lines.push(`${at}   attempt ${attempt}   ${each.request}   ${status} ${code}: ${message}`);
   return lines.join('\n');
 }
 

@@ -10,7 +10,13 @@ export type UnderWay = {
   phase: string | null;
   waits_for: string | null;
   until: string | null;
-  groups: { id: string; task: string; trials: { waiting: number; running: number; ended: number }; since: string; until: string | null }[];
+  groups: {
+    id: string;
+    task: string;
+    trials: { waiting: number; running: number; ended: number };
+    since: string;
+    until: string | null;
+  }[];
 };
 
 /** Returns a run's open groups, from the store, and what the run waits for, from its workflow's report. */
@@ -48,7 +54,9 @@ export function printUnderWay(runId: string, { phase, waits_for, until, groups: 
   const rows = open.map((group) => [
     group.id.slice(runId.length + 1),
     group.task.split('/').at(-1) ?? '',
-    Object.entries(group.trials).flatMap(([state, count]) => (count > 0 ? `${count} ${state}` : [])).join(', '),
+    Object.entries(group.trials)
+      .flatMap(([state, count]) => (count > 0 ? `${count} ${state}` : []))
+      .join(', '),
     group.until ?? '–',
   ]);
   return [

@@ -9,7 +9,11 @@ export async function readWarnings(db: Database): Promise<string[]> {
   return (await Promise.all([infrastructure, constrained])).flat();
 }
 
-const notRead = (about: string) => (error: unknown): string[] => [`the warnings ${about} could not be read: ${reasonOf(error)}; "npx trialgate show RUN" waits longer for them`];
+const notRead =
+  (about: string) =>
+  (error: unknown): string[] => [
+    `the warnings ${about} could not be read: ${reasonOf(error)}; "npx trialgate show RUN" waits longer for them`,
+  ];
 
 /** Returns the database's own message. drizzle puts the whole query before it. */
 export function reasonOf(error: unknown): string {

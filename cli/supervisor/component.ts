@@ -31,6 +31,8 @@ export type Component = {
 
 /** Returns the environment of a component: the user's own without our settings, plus `own`. */
 export function environment(own: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('TRIALGATE_') && name !== 'NODE_CHANNEL_FD');
+  const inherited = Object.entries(process.env).filter(
+    ([name]) => !name.startsWith('TRIALGATE_') && name !== 'NODE_CHANNEL_FD',
+  );
   return { ...Object.fromEntries(inherited), ...own };
 }

@@ -12,7 +12,8 @@ export async function down(home: string): Promise<string[]> {
   if (!living) return reapDead(home);
   send(living.supervisor.pid, 'SIGTERM');
   if (!(await endsWithin(living.supervisor, PATIENCE_MS))) send(living.supervisor.pid, 'SIGKILL');
-  if (!(await endsWithin(living.supervisor, PATIENCE_MS))) throw new Error(`the supervisor (pid ${living.supervisor.pid}) does not end, not even by SIGKILL`);
+  if (!(await endsWithin(living.supervisor, PATIENCE_MS)))
+    throw new Error(`the supervisor (pid ${living.supervisor.pid}) does not end, not even by SIGKILL`);
   await reapDead(home);
   return living.components.map(({ name }) => name);
 }

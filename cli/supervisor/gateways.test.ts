@@ -8,7 +8,7 @@ import { gatewayPorts } from './gateways.ts';
 import { identify } from './processes.ts';
 import { writeState } from './state.ts';
 
-it('gateways get consecutive ports, and a port past 65535 is refused with the setting’s name', () => {
+it('a deployment’s gateways get consecutive ports, and a port past 65535 is refused with the setting’s name', () => {
   expect(gatewayPorts({ gateway_port: 8700, gateways: 3 })).toEqual([
     { name: 'gateway', wanted: 8700 },
     { name: 'gateway-2', wanted: 8701 },
@@ -18,15 +18,30 @@ it('gateways get consecutive ports, and a port past 65535 is refused with the se
   expect(() => gatewayPorts({ gateway_port: 65_535, gateways: 2 })).toThrow(/past port 65535.*gateway_port/);
 });
 
-it('a worker gets the addresses of the gateways that were started, or the configured gateway_url', () => {
+it('a worker gets the addresses of the deployment’s gateways, or the configured `gateway_url`', () => {
   const home = mkdtempSync(join(tmpdir(), 'trialgate-gateways-'));
-  const urlsOf = (flags: Record<string, string>) => connectionsOf(resolveConfig({ cwd: home, env: {}, flags: { home, ...flags } }).config).gatewayUrls;
+  const urlsOf = (flags: Record<string, string>) =>
+    connectionsOf(resolveConfig({ cwd: home, env: {}, flags: { home, ...flags } }).config).gatewayUrls;
   try {
     expect(urlsOf({ gateways: '2' })).toEqual(['http://127.0.0.1:8700', 'http://127.0.0.1:8701']);
     expect(() => urlsOf({ gateway_port: '0' })).toThrow('nothing was started');
-    const nothing = { supervisor: identify(process.pid), status: 'ready', failure: null, engines: [], notes: [], components: [] } as const;
-    writeState(home, { ...nothing, engines: [], notes: [], components: [], ports: { postgres: 1, temporal: 2, gateway: 9001, 'gateway-2': 9007 } });
-    for (const gateways of ['1', '2', '4']) expect(urlsOf({ gateways, gateway_port: '0' })).toEqual(['http://127.0.0.1:9001', 'http://127.0.0.1:9007']);
+    const nothing = {
+      supervisor: identify(process.pid),
+      status: 'ready',
+      failure: null,
+      engines: [],
+      notes: [],
+      components: [],
+    } as const;
+    writeState(home, {
+      ...nothing,
+      engines: [],
+      notes: [],
+      components: [],
+      ports: { postgres: 1, temporal: 2, gateway: 9001, 'gateway-2': 9007 },
+    });
+    for (const gateways of ['1', '2', '4'])
+      expect(urlsOf({ gateways, gateway_port: '0' })).toEqual(['http://127.0.0.1:9001', 'http://127.0.0.1:9007']);
     expect(urlsOf({ gateway_host: '10.0.0.5' })[0]).toBe('http://10.0.0.5:9001');
     expect(urlsOf({ gateway_host: '::' })[0]).toBe('http://127.0.0.1:9001');
     expect(urlsOf({ gateway_url: 'http://gateways.example' })).toEqual(['http://gateways.example']);

@@ -43,7 +43,12 @@ export async function keepAlive(component: Component, context: Context, signal: 
 }
 
 /** Runs a component once, from its preparation to the end of its process group. Returns the reason of the end. */
-async function runOnce(component: Component, context: Context, onReady: () => void, signal: AbortSignal): Promise<string> {
+async function runOnce(
+  component: Component,
+  context: Context,
+  onReady: () => void,
+  signal: AbortSignal,
+): Promise<string> {
   await context.whenReady(component.needs, signal);
   context.report({ status: 'starting' });
   await component.prepare?.(signal);

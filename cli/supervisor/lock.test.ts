@@ -2,7 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { awaitLock, takeLock } from './lock.ts';
 
-test('a lock has one holder, and a waiter gets it after its release', async ({ signal }) => {
+test('only one process holds a deployment’s lock, and a waiting process gets it when the holder gives it up', async ({
+  signal,
+}) => {
   const home = randomUUID();
   const first = await takeLock(home, 'test');
   expect(await takeLock(home, 'test')).toBeNull();
@@ -16,7 +18,7 @@ test('a lock has one holder, and a waiter gets it after its release', async ({ s
   expect(order).toEqual(['released', 'taken']);
 });
 
-test('a waiter whose signal is aborted stops waiting', async () => {
+test('a process stops waiting for a deployment’s lock when its signal is aborted', async () => {
   const home = randomUUID();
   const lock = await takeLock(home, 'test');
   const giveUp = new AbortController();

@@ -11,7 +11,9 @@ export async function takeLock(home: string, purpose: string): Promise<Lock | nu
   const digest = createHash('sha256').update(home).digest('hex').slice(0, 24);
   const server = createServer((socket) => socket.destroy());
   const taken = await new Promise<boolean>((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => (error.code === 'EADDRINUSE' ? resolve(true) : reject(error)));
+    server.once('error', (error: NodeJS.ErrnoException) =>
+      error.code === 'EADDRINUSE' ? resolve(true) : reject(error),
+    );
     server.listen(`\0trialgate-${purpose}-${digest}`, () => resolve(false));
   });
   if (taken) return null;
@@ -20,7 +22,12 @@ export async function takeLock(home: string, purpose: string): Promise<Lock | nu
 }
 
 /** Waits for the lock and takes it. Calls `onWait` at each unsuccessful try. */
-export async function awaitLock(home: string, purpose: string, signal: AbortSignal, onWait = (): void => {}): Promise<Lock> {
+export async function awaitLock(
+  home: string,
+  purpose: string,
+  signal: AbortSignal,
+  onWait = (): void => {},
+): Promise<Lock> {
   for (;;) {
     const lock = await takeLock(home, purpose);
     if (lock) return lock;
@@ -33,5 +40,8 @@ export async function awaitLock(home: string, purpose: string, signal: AbortSign
 export async function lockDeployment(home: string): Promise<Lock> {
   const lock = await takeLock(home, 'supervisor');
   if (lock) return lock;
-  throw new TrialgateError('pool_busy', `Trialgate is already up in ${home}: \`trialgate status\` shows it, \`trialgate down\` stops it`);
+  throw new TrialgateError(
+    'pool_busy',
+    `Trialgate is already up in ${home}: \`trialgate status\` shows it, \`trialgate down\` stops it`,
+  );
 }

@@ -24,7 +24,11 @@ export function lastLines(file: string, count: number, offset = 0): string[] {
     const from = Math.max(offset, size - 16_384, 0);
     const buffer = Buffer.alloc(Math.max(size - from, 0));
     readSync(descriptor, buffer, 0, buffer.length, from);
-    return buffer.toString('utf8').split('\n').filter((line) => line.trim()).slice(-count);
+    return buffer
+      .toString('utf8')
+      .split('\n')
+      .filter((line) => line.trim())
+      .slice(-count);
   } finally {
     closeSync(descriptor);
   }

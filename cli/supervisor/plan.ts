@@ -56,7 +56,8 @@ export async function makePlan(config: Deployment): Promise<Plan> {
     adminKey: config.admin_key ?? secrets.admin_key,
     secret: config.secret ?? secrets.secret,
     databaseUrl:
-      config.database_url ?? `postgres://trialgate:${secrets.postgres_password}@${LOOPBACK}:${ports.postgres}/trialgate`,
+      config.database_url ??
+      `postgres://trialgate:${secrets.postgres_password}@${LOOPBACK}:${ports.postgres}/trialgate`,
     temporalAddress: config.temporal_address ?? `${LOOPBACK}:${ports.temporal}`,
     gateways,
     gatewayUrls: config.gateway_url ?? gateways.map(({ url }) => url),

@@ -13,7 +13,7 @@ const take = (port: number): Promise<string> =>
     server.listen(port, LOOPBACK, () => server.close(() => resolve('taken')));
   });
 
-it('a chosen port is held against others until its component starts', async () => {
+it('the supervisor holds the port that it chose for a component until the component starts', async () => {
   const held = new HeldPorts();
   const port = await held.choose(0, undefined, LOOPBACK);
   expect(await take(port)).toMatch('EADDRINUSE');
@@ -32,14 +32,14 @@ it('a gateway gets its held port even when an agent has connected to it meanwhil
   agent.destroy();
 });
 
-it('closing the held ports frees those that no component needed', async () => {
+it('the supervisor frees the ports that it held for components that did not start', async () => {
   const held = new HeldPorts();
   const port = await held.choose(0, undefined, LOOPBACK);
   await held.close();
   expect(await take(port)).toBe('taken');
 });
 
-it('a free port lies outside the range of outgoing connections, so that a restarting component gets its port back', async () => {
+it('the supervisor chooses ports that the kernel gives to no outgoing connection, so that a component gets its port again after a restart', async () => {
   const [low = 0, high = 0] = readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').split(/\s+/).map(Number);
   const ports = await Promise.all(Array.from({ length: 50 }, () => freePort(LOOPBACK)));
   // If the kernel may use nearly all ports for outgoing connections, there is no such port.

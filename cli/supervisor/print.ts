@@ -10,7 +10,15 @@ export function currentState(home: string): StackState | null {
     const detail = left ? 'still running after its supervisor was killed' : null;
     return { ...each, status: 'stopped' as const, process: left ? each.process : null, detail };
   });
-  return { ...state, status: 'stopped', components, notes: [...state.notes, 'the supervisor was killed: `npx trialgate up` starts it again, `npx trialgate down` ends what is left'] };
+  return {
+    ...state,
+    status: 'stopped',
+    components,
+    notes: [
+      ...state.notes,
+      'the supervisor was killed: `npx trialgate up` starts it again, `npx trialgate down` ends what is left',
+    ],
+  };
 }
 
 export function printStatus(state: StackState): void {
@@ -24,7 +32,13 @@ export function printStatus(state: StackState): void {
   ]);
   const table = [['component', 'status', 'pid', 'for', 'restarts', 'address'], ...rows];
   const widths = table[0]?.map((_, column) => Math.max(...table.map((row) => row[column]?.length ?? 0))) ?? [];
-  for (const row of table) console.log(row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ').trimEnd());
+  for (const row of table)
+    console.log(
+      row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    );
   for (const { name, detail, log } of state.components) if (detail) console.log(`${name}: ${detail} (log: ${log})`);
   if (state.failure) console.log(`failed: ${state.failure.message}`);
   for (const note of state.notes) console.log(`note: ${note}`);

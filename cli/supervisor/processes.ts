@@ -1,44 +1,26 @@
-import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isDead, listPids, readProcessStat } from '../../core/process-stat.ts';
 
 /** A process that cannot be mistaken for a later one with the same pid. `ticks` is its start time in /proc/pid/stat. */
 export type ProcessId = { pid: number; ticks: number };
 
-type Stat = { state: string; group: number; ticks: number };
-
-function statOf(pid: number | string): Stat | null {
-  try {
-    // The command's name may have spaces and parentheses. The columns begin after the last `)`.
-    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    const columns = text.slice(text.lastIndexOf(')') + 2).split(' ');
-    return { state: columns[0] ?? '', group: Number(columns[2]), ticks: Number(columns[19]) };
-  } catch {
-    return null;
-  }
-}
-
-export const isDead = (stat: Stat | null): boolean => stat === null || stat.state === 'Z' || stat.state === 'X';
-
 export function identify(pid: number): ProcessId {
-  return { pid, ticks: statOf(pid)?.ticks ?? 0 };
+  return { pid, ticks: readProcessStat(pid)?.startTicks ?? 0 };
 }
 
 export function isAlive({ pid, ticks }: ProcessId): boolean {
-  const stat = statOf(pid);
-  return !isDead(stat) && stat?.ticks === ticks;
+  const stat = readProcessStat(pid);
+  return !isDead(stat) && stat?.startTicks === ticks;
 }
 
 /** Returns the living processes of the group that `leader` led, also when the leader itself is gone. */
 export function groupOf(leader: ProcessId): number[] {
-  const now = statOf(leader.pid);
-  if (now && now.ticks !== leader.ticks) return [];
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .filter((name) => {
-      const stat = statOf(name);
-      return stat !== null && stat.group === leader.pid && stat.ticks >= leader.ticks && !isDead(stat);
-    })
-    .map(Number);
+  const now = readProcessStat(leader.pid);
+  if (now && now.startTicks !== leader.ticks) return [];
+  return listPids().filter((pid) => {
+    const stat = readProcessStat(pid);
+    return stat !== null && stat.group === leader.pid && stat.startTicks >= leader.ticks && !isDead(stat);
+  });
 }
 
 /** Processes that outlive their leader get this long to clean up; Python frees shared memory then. */

@@ -5,8 +5,14 @@ import { readState } from './state.ts';
 export async function reap(home: string): Promise<string[]> {
   const state = readState(home);
   if (!state || (isAlive(state.supervisor) && state.supervisor.pid !== process.pid)) return [];
-  const left = state.components.flatMap(({ name, process, stopSignal }) => (process ? [{ name, process, stopSignal }] : []));
-  await Promise.all(left.map(({ name, process, stopSignal }) => endGroup(process, signalOf(stopSignal), name === 'postgres' ? 15_000 : 3_000)));
+  const left = state.components.flatMap(({ name, process, stopSignal }) =>
+    process ? [{ name, process, stopSignal }] : [],
+  );
+  await Promise.all(
+    left.map(({ name, process, stopSignal }) =>
+      endGroup(process, signalOf(stopSignal), name === 'postgres' ? 15_000 : 3_000),
+    ),
+  );
   return left.map(({ name }) => name);
 }
 

@@ -12,7 +12,8 @@ export type LogOptions = { component?: string; lines: string; follow: boolean };
 /** Prints the last lines of the logs and, with `follow`, new lines until `signal` aborts. With several logs each line has its log's name. */
 export async function showLogs(home: string, options: LogOptions, signal: AbortSignal): Promise<void> {
   const count = Number(options.lines);
-  if (!Number.isInteger(count) || count < 0) throw new TrialgateError('bad_input', `--lines: expected a count, found ${options.lines}`);
+  if (!Number.isInteger(count) || count < 0)
+    throw new TrialgateError('bad_input', `--lines: expected a count, found ${options.lines}`);
   const files = logFiles(home, options.component);
   const followed = files.map((file) => {
     const prefix = files.length > 1 ? `${path.basename(file, '.log').padEnd(15)} | ` : '';
@@ -36,14 +37,26 @@ function logFiles(home: string, component: string | undefined): string[] {
   const { logs } = homeFolders(home);
   let names: string[] = [];
   try {
-    names = readdirSync(logs).filter((name) => name.endsWith('.log')).toSorted();
+    names = readdirSync(logs)
+      .filter((name) => name.endsWith('.log'))
+      .toSorted();
   } catch {
     // The folder does not exist yet, so there are no logs.
   }
-  const wanted = component === undefined ? names : names.filter((name) => name === `${component}.log` || (component === 'gateway' && isGateway(path.basename(name, '.log'))));
+  const wanted =
+    component === undefined
+      ? names
+      : names.filter(
+          (name) => name === `${component}.log` || (component === 'gateway' && isGateway(path.basename(name, '.log'))),
+        );
   if (wanted.length) return wanted.map((name) => path.join(logs, name));
   const there = names.map((name) => path.basename(name, '.log')).join(', ');
-  throw new TrialgateError('bad_input', component === undefined ? `no logs in ${logs} yet` : `no log of ${component} in ${logs}; there are: ${there || 'none'}`);
+  throw new TrialgateError(
+    'bad_input',
+    component === undefined
+      ? `no logs in ${logs} yet`
+      : `no log of ${component} in ${logs}; there are: ${there || 'none'}`,
+  );
 }
 
 async function readFrom(file: string, offset: number): Promise<{ text: string; end: number }> {

@@ -79,7 +79,10 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
       writeState(plan.config.home, state);
     } catch (error) {
       // A full disk ends components. It must not end the supervisor that restarts them.
-      if (again === undefined) console.error(`the state cannot be written and will be tried again: ${error instanceof Error ? error.message : String(error)}`);
+      if (again === undefined)
+        console.error(
+          `the state cannot be written and will be tried again: ${error instanceof Error ? error.message : String(error)}`,
+        );
       clearTimeout(again);
       again = setTimeout(publish, STATE_AGAIN_MS).unref();
       return;
@@ -125,7 +128,10 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
       for (const { component, controller, done } of lives.toReversed()) {
         const users = lives.filter((other) => other.component.needs.includes(component.name));
         const afterUsers = Promise.all(users.map((user) => stopped.get(user.component.name)));
-        stopped.set(component.name, afterUsers.then(() => (controller.abort(), done)));
+        stopped.set(
+          component.name,
+          afterUsers.then(() => (controller.abort(), done)),
+        );
       }
       await Promise.all(stopped.values());
       if (state.status !== 'failed') state.status = 'stopped';
@@ -165,7 +171,10 @@ function initialState(plan: Plan, components: Component[], notes: string[]): Sta
 }
 
 function cannotStart({ name, detail, log }: ComponentState): TrialgateError {
-  return new TrialgateError('missing_prerequisite', `${name} cannot start: ${detail ?? 'no reason given'} (log: ${log})`);
+  return new TrialgateError(
+    'missing_prerequisite',
+    `${name} cannot start: ${detail ?? 'no reason given'} (log: ${log})`,
+  );
 }
 
 function failureOf(error: unknown): { code: string; message: string } {

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { startStack, type Stack, type StackOptions } from './stack.ts';
+import type { StackState } from './state.ts';
 
 /** Starts the stack, keeps it up until `signal` aborts, then stops it. @throws TrialgateError when it cannot start. */
 export async function runSupervisorInForeground(
@@ -13,4 +14,17 @@ export async function runSupervisorInForeground(
   if (!signal.aborted) await once(signal, 'abort');
   clearInterval(awake);
   await stack.stop();
+}
+
+/** Writes a line whenever a component's status changes. */
+export function stackLog(): (state: StackState) => void {
+  const known = new Map<string, string>();
+  return ({ components }) => {
+    for (const { name, status, process, detail } of components) {
+      const text = `${name} ${status}${process ? ` (pid ${process.pid})` : ''}${detail ? `: ${detail}` : ''}`;
+      if (known.get(name) === text) continue;
+      known.set(name, text);
+      console.log(`${new Date().toISOString()} ${text}`);
+    }
+  };
 }

@@ -32,7 +32,8 @@ export async function up(options: UpOptions, signal: AbortSignal): Promise<{ sta
       if (state.status === 'ready') return { state, already: false };
     }
     const ended = !state && !(own && isAlive(own));
-    if (ended && Date.now() - quietSince > 500) throw startFailure(options.home, errorSummary(lastLines(log, 5, logFrom)));
+    if (ended && Date.now() - quietSince > 500)
+      throw startFailure(options.home, errorSummary(lastLines(log, 5, logFrom)));
     if (signal.aborted) {
       if (own) await stopSupervisor(own);
       signal.throwIfAborted();
@@ -53,7 +54,8 @@ function spawnSupervisor({ home, flags, configFile }: UpOptions, logFile: string
   });
   closeSync(log);
   child.unref();
-  if (child.pid === undefined) throw new TrialgateError('missing_prerequisite', `${INSTALLS.node} cannot be started: run \`npm ci\``);
+  if (child.pid === undefined)
+    throw new TrialgateError('missing_prerequisite', `${INSTALLS.node} cannot be started: run \`npm ci\``);
   return child.pid;
 }
 
@@ -65,8 +67,13 @@ async function stopSupervisor(own: { pid: number; ticks: number }): Promise<void
 function startFailure(home: string, output: string): TrialgateError {
   const state = readState(home);
   if (state?.failure) return new TrialgateError(codeOf(state.failure.code), state.failure.message);
-  if (state?.status === 'stopped') return new TrialgateError('missing_prerequisite', 'Trialgate was stopped while it was starting');
-  return new TrialgateError('missing_prerequisite', output.replace(/^error: /, '') || `the supervisor ended without any output: see ${path.join(homeFolders(home).logs, 'supervisor.log')}`);
+  if (state?.status === 'stopped')
+    return new TrialgateError('missing_prerequisite', 'Trialgate was stopped while it was starting');
+  return new TrialgateError(
+    'missing_prerequisite',
+    output.replace(/^error: /, '') ||
+      `the supervisor ended without any output: see ${path.join(homeFolders(home).logs, 'supervisor.log')}`,
+  );
 }
 
 const codeOf = (code: string): ErrorCode => (code === 'bad_input' ? 'bad_input' : 'missing_prerequisite');

@@ -6,7 +6,12 @@ export const forwardedPort = z.object({ port: z.int(), socket: z.string() });
 export type ForwardedPort = z.output<typeof forwardedPort>;
 
 /** The guard's settings, as JSON in its first argument. */
-export const guardOptions = z.object({ bwrap: z.string(), ports: z.array(forwardedPort), file: z.string(), args: z.array(z.string()) });
+export const guardOptions = z.object({
+  bwrap: z.string(),
+  ports: z.array(forwardedPort),
+  file: z.string(),
+  args: z.array(z.string()),
+});
 export type GuardOptions = z.output<typeof guardOptions>;
 
 /** Connects a connection to another address, byte for byte, until either side ends. */

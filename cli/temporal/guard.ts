@@ -1,5 +1,5 @@
 /**
- * Runs Temporal's development server, which has no authentication, in a separate network, and lets only processes of this
+ * Runs Temporal's development server, which has no authentication, in a separate network, and lets only processes of root and of this
  * deployment's user connect to it, on the ports where it would listen itself. A sandbox is refused, whatever network it has.
  */
 import { spawn } from 'node:child_process';
@@ -23,7 +23,10 @@ function open({ port, socket }: ForwardedPort): void {
     if (await isOwnProcess(client)) return forward(client, { path: socket });
     client.destroy();
     refusals += 1;
-    if (refusals <= REFUSALS_LOGGED) console.warn(`refused a connection to port ${port}: it is not from a process of this deployment's user outside of sandboxes`);
+    if (refusals <= REFUSALS_LOGGED)
+      console.warn(
+        `refused a connection to port ${port}: it is not from a process of root or of this deployment's user outside of sandboxes`,
+      );
   });
   server.on('error', (error) => {
     console.error(error.message);

@@ -23,7 +23,7 @@ async function nextIsOwn(): Promise<boolean> {
   return isOwnProcess(socket ?? new Socket()).finally(() => socket?.destroy());
 }
 
-test('a process of this user is let through', async () => {
+test('the guard of Temporal lets a process of the deployment’s user through', async () => {
   const asked = nextIsOwn();
   const client = connect({ port, host: '127.0.0.1' });
   client.on('error', () => {});
@@ -33,13 +33,16 @@ test('a process of this user is let through', async () => {
 
 const found = await isolation();
 
-test.skipIf(found.kind !== 'bubblewrap')('a sandbox is refused, also one with the network of the host', async () => {
-  await using folder = await temporaryHome();
-  const sandbox = await sandboxWith(folder.home, {});
-  const asked = nextIsOwn();
-  await shell(found, sandbox, `exec 3<>/dev/tcp/127.0.0.1/${port}; read -t 5 <&3`, { network: { kind: 'host' } });
-  expect(await asked).toBe(false);
-});
+test.skipIf(found.kind !== 'bubblewrap')(
+  'the guard of Temporal refuses a process in a sandbox with the host’s network',
+  async () => {
+    await using folder = await temporaryHome();
+    const sandbox = await sandboxWith(folder.home, {});
+    const asked = nextIsOwn();
+    await shell(found, sandbox, `exec 3<>/dev/tcp/127.0.0.1/${port}; read -t 5 <&3`, { network: { kind: 'host' } });
+    expect(await asked).toBe(false);
+  },
+);
 
 /** Connects from the port of another connection, but from another address. The kernel's table then has two rows with these two ports, in any order. */
 const fromPort = (serverPort: number, clientPort: number): string => `python3 -c '
@@ -53,31 +56,45 @@ for last in range(2, 18):
         except OSError: pass
 '`;
 
-test.skipIf(found.kind !== 'bubblewrap')('a sandbox with the network of the host is refused, also from the port of a process of this user', async () => {
-  await using folder = await temporaryHome();
-  const sandbox = await sandboxWith(folder.home, {});
-  const verdicts: Promise<boolean>[] = [];
-  const judge = (socket: Socket): void => void verdicts.push(isOwnProcess(socket).finally(() => socket.destroy()));
-  const client = connect({ port, host: '127.0.0.1' });
-  const [own]: Socket[] = await once(server, 'connection');
-  onTestFinished(() => void (client.destroy(), own?.destroy()));
-  server.on('connection', judge);
-  onTestFinished(() => void server.off('connection', judge));
-  const { stderr } = await shell(found, sandbox, fromPort(port, own?.remotePort ?? 0), { network: { kind: 'host' }, seconds: 60 });
-  expect(stderr).toBe('');
-  expect(await Promise.all(verdicts)).toEqual(Array.from({ length: 16 }, () => false));
-  // The process itself is still let through.
-  expect(await isOwnProcess(own ?? new Socket())).toBe(true);
-});
+test.skipIf(found.kind !== 'bubblewrap')(
+  'the guard of Temporal refuses a sandbox that connects from the port number of a process of the deployment’s user',
+  async () => {
+    await using folder = await temporaryHome();
+    const sandbox = await sandboxWith(folder.home, {});
+    const verdicts: Promise<boolean>[] = [];
+    const judge = (socket: Socket): void => void verdicts.push(isOwnProcess(socket).finally(() => socket.destroy()));
+    const client = connect({ port, host: '127.0.0.1' });
+    const [own]: Socket[] = await once(server, 'connection');
+    onTestFinished(() => void (client.destroy(), own?.destroy()));
+    server.on('connection', judge);
+    onTestFinished(() => void server.off('connection', judge));
+    const { stderr } = await shell(found, sandbox, fromPort(port, own?.remotePort ?? 0), {
+      network: { kind: 'host' },
+      seconds: 60,
+    });
+    expect(stderr).toBe('');
+    expect(await Promise.all(verdicts)).toEqual(Array.from({ length: 16 }, () => false));
+    // The process itself is still let through.
+    expect(await isOwnProcess(own ?? new Socket())).toBe(true);
+  },
+);
 
-test.skipIf(process.getuid?.() !== 0)('another user is refused (skipped unless root)', async () => {
-  const asked = nextIsOwn();
-  const child = spawn('bash', ['-c', `exec 3<>/dev/tcp/127.0.0.1/${port}; read -t 5 <&3`], { uid: 65534, gid: 65534, cwd: '/', stdio: 'ignore' });
-  onTestFinished(() => void child.kill('SIGKILL'));
-  expect(await asked).toBe(false);
-});
+test.skipIf(process.getuid?.() !== 0)(
+  'the guard of Temporal refuses a process of another user (skipped unless root)',
+  async () => {
+    const asked = nextIsOwn();
+    const child = spawn('bash', ['-c', `exec 3<>/dev/tcp/127.0.0.1/${port}; read -t 5 <&3`], {
+      uid: 65534,
+      gid: 65534,
+      cwd: '/',
+      stdio: 'ignore',
+    });
+    onTestFinished(() => void child.kill('SIGKILL'));
+    expect(await asked).toBe(false);
+  },
+);
 
-test('a connection that has ended is refused, because its process cannot be determined', async () => {
+test('the guard of Temporal refuses a connection that has ended, because its process cannot be determined', async () => {
   const asked = once(server, 'connection');
   const client = connect({ port, host: '127.0.0.1' });
   const [socket]: Socket[] = await asked;
@@ -87,7 +104,7 @@ test('a connection that has ended is refused, because its process cannot be dete
   socket?.destroy();
 });
 
-test('a connection that has ended is refused, also if a process of this user has its port now', async () => {
+test('the guard of Temporal refuses a connection that has ended, also if a process of the deployment’s user has its port now', async () => {
   const verdicts: Promise<boolean>[] = [];
   const judge = (socket: Socket): void => {
     onTestFinished(() => void socket.destroy());

@@ -69,7 +69,11 @@ function endOf(address = '', port = 0): End | null {
   const ipv4 = address.replace(/^::ffff:/, '');
   if (!isIPv4(ipv4)) return null;
   // The kernel prints an address as a number in the byte order of the machine, which is little-endian.
-  const bytes = ipv4.split('.').map((byte) => hex(Number(byte), 2)).toReversed().join('');
+  const bytes = ipv4
+    .split('.')
+    .map((byte) => hex(Number(byte), 2))
+    .toReversed()
+    .join('');
   return { tcp: `${bytes}:${hex(port, 4)}`, tcp6: `0000000000000000FFFF0000${bytes}:${hex(port, 4)}` };
 }
 

@@ -63,7 +63,7 @@ class SessionState(TypedDict):
 
 
 class Summary(SessionState):
-    member: int | None
+    trial_index: int | None
     task: str | None
     agent: str | None
     status: Literal["created", "completed"]
@@ -103,7 +103,7 @@ class Turn(TypedDict):
     tool_calls: list[Any] | None
     left_out: list[Any] | None
     policy_version: int | None
-    policy_label: str | None
+    weight_version: str | None
     version_spans: list[dict[str, int]] | None
     started_at: float
     first_token_at: float | None
@@ -123,7 +123,7 @@ class Session(SessionState):
 
 
 class SamplingMask(TypedDict, total=False):
-    """`sampling_mask` has the ids over which each log-probability is normalised. Present only if sampling was truncated."""
+    """`sampling_mask` has the ids over which each log-probability is normalized. Only truncated sampling has one."""
 
     sampling_mask: list[list[int] | None]
 
@@ -164,7 +164,10 @@ class TrialgateClient:
 
     def create(self, **opening: Any) -> OpenedSession:
         """Opens a session with an id that the gateway chooses. Takes the keyword arguments of `open`."""
-        return cast(OpenedSession, self._json("POST", "/sessions", body={name: value for name, value in opening.items() if value is not None}))
+        return cast(
+            OpenedSession,
+            self._json("POST", "/sessions", body={name: value for name, value in opening.items() if value is not None}),
+        )
 
     def open(
         self,
@@ -182,7 +185,14 @@ class TrialgateClient:
         `sampling` gives each setting by name: a number forces it, `{"default": number}` applies where the agent names
         none, and "agent" leaves it to the agent.
         """
-        opening = {"attempt": attempt, "run_id": run_id, "group_id": group_id, "sampling": sampling, "budgets": budgets, "metadata": metadata}
+        opening = {
+            "attempt": attempt,
+            "run_id": run_id,
+            "group_id": group_id,
+            "sampling": sampling,
+            "budgets": budgets,
+            "metadata": metadata,
+        }
         given = {name: value for name, value in opening.items() if value is not None}
         return cast(OpenedSession, self._json("POST", _session(trial_id), body=given))
 
@@ -196,7 +206,7 @@ class TrialgateClient:
         self._json("POST", f"{_session(trial_id)}/complete")
 
     def reward(self, trial_id: str, reward: float, key: str | None = None) -> None:
-        """Reports the agent's own score, 0 to 1, for a session outside any run. `key`: the session's, in place of the admin key."""
+        """Reports the agent's own score, 0 to 1, for a session outside any run. `key` is the session's own key."""
         self._json("POST", f"{_session(trial_id)}/reward", body={"reward": reward}, key=key)
 
     def delete(self, trial_id: str) -> None:
@@ -233,7 +243,9 @@ class TrialgateClient:
         with self._send("GET", "/metrics") as reply:
             return reply.read().decode()
 
-    def _json(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, key: str | None = None) -> Any:
+    def _json(
+        self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, key: str | None = None
+    ) -> Any:
         with self._send(method, path, query, body, key) as reply:
             return json.load(reply)
 
@@ -242,7 +254,9 @@ class TrialgateClient:
             for line in reply:
                 yield json.loads(line)
 
-    def _send(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, key: str | None = None) -> HTTPResponse:
+    def _send(
+        self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, key: str | None = None
+    ) -> HTTPResponse:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         url = f"{self._base_url}{path}{'?' + urlencode(given) if given else ''}"
         data = None if body is None else json.dumps(body).encode()

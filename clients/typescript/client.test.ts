@@ -3,12 +3,22 @@ import type { z } from 'zod';
 import type * as schemas from '../../gateway/api/schemas.ts';
 import { OPERATIONS } from '../../gateway/api/operations.ts';
 import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
-import { TrialgateClient, type SessionEnd, type OpenedSession, type Opening, type RewardReply, type Page, type SampleLine, type Samples, type Session } from './client.ts';
+import {
+  TrialgateClient,
+  type SessionEnd,
+  type OpenedSession,
+  type Opening,
+  type RewardReply,
+  type Page,
+  type SampleLine,
+  type Samples,
+  type Session,
+} from './client.ts';
 
 const gateway = useGateway();
 const client = () => new TrialgateClient({ baseUrl: gateway.gateway.url, adminKey: ADMIN_KEY });
 
-test('the client’s types and methods are those of the API document', () => {
+test('the TypeScript client’s types and methods are those of the gateway’s API document', () => {
   expectTypeOf<Session>().toExtend<z.output<typeof schemas.session>>();
   expectTypeOf<z.output<typeof schemas.session>>().toExtend<Session>();
   expectTypeOf<Page>().toExtend<z.output<typeof schemas.page>>();
@@ -23,21 +33,36 @@ test('the client’s types and methods are those of the API document', () => {
   expectTypeOf<z.input<typeof schemas.opening>>().toExtend<Opening>();
   expectTypeOf<RewardReply>().toEqualTypeOf<z.output<typeof schemas.reportedReply>>();
   expectTypeOf<SessionEnd<'completed'>>().toEqualTypeOf<z.output<ReturnType<typeof schemas.ended<'completed'>>>>();
-  for (const { id } of OPERATIONS) expect(client()).toHaveProperty(id.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()));
+  for (const { id } of OPERATIONS)
+    expect(client()).toHaveProperty(id.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()));
 });
 
-test('the client leads a session from its opening to its end', async () => {
+test('the TypeScript client takes a session from its opening to its deletion', async () => {
   const api = client();
   const { api_key, base_url, attempt } = await api.open('led', { budgets: { calls: 5 } });
   expect(await api.open('led')).toMatchObject({ api_key, attempt });
-  await fetch(`${base_url}/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${api_key}` }, body: JSON.stringify(ASK) });
-  expect(await api.reward('led', 0.5, { key: api_key })).toEqual({ session_id: 'led', attempt: 1, reported_reward: 0.5 });
+  await fetch(`${base_url}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${api_key}` },
+    body: JSON.stringify(ASK),
+  });
+  expect(await api.reward('led', 0.5, { key: api_key })).toEqual({
+    session_id: 'led',
+    attempt: 1,
+    reported_reward: 0.5,
+  });
   await api.complete('led');
-  expect(await api.get('led')).toMatchObject({ turns: [{ finish_reason: 'stop' }], completed: true, reported_reward: 0.5 });
+  expect(await api.get('led')).toMatchObject({
+    turns: [{ finish_reason: 'stop' }],
+    completed: true,
+    reported_reward: 0.5,
+  });
   expect((await api.samples('led')).samples).toHaveLength(1);
   expect((await all(api.export()))[0]).toEqual(await api.get('led'));
   expect((await all(api.exportSamples()))[0]).toMatchObject(await api.samples('led'));
-  expect((await api.list({ status: 'completed' })).sessions).toMatchObject([{ session_id: 'led', usage: { calls: 1, tokens: 5 } }]);
+  expect((await api.list({ status: 'completed' })).sessions).toMatchObject([
+    { session_id: 'led', usage: { calls: 1, tokens: 5 } },
+  ]);
   await api.delete('led');
   const others = await Promise.all([api.create(), api.create({ metadata: { suite: 'a' } })]);
   await api.batchDelete(others.map(({ session_id }) => session_id));

@@ -1,9 +1,26 @@
-import type { SessionEnd, Filter, OpenedSession, Opening, Page, RewardReply, SampleLine, Samples, Session, Summary } from './types.ts';
+import type {
+  SessionEnd,
+  Filter,
+  OpenedSession,
+  Opening,
+  Page,
+  RewardReply,
+  SampleLine,
+  Samples,
+  Session,
+  Summary,
+} from './types.ts';
 
 export type * from './types.ts';
 
 type Options = { baseUrl: string; adminKey?: string; fetch?: typeof fetch };
-type Request = { method?: 'GET' | 'POST' | 'DELETE'; query?: Record<string, string | number | undefined>; body?: unknown; key?: string; signal?: AbortSignal };
+type Request = {
+  method?: 'GET' | 'POST' | 'DELETE';
+  query?: Record<string, string | number | undefined>;
+  body?: unknown;
+  key?: string;
+  signal?: AbortSignal;
+};
 
 /** The gateway answered with an error. `code` is stable, such as `session_not_found` or `attempt_closed`. */
 export class TrialgateApiError extends Error {
@@ -48,7 +65,11 @@ export class TrialgateClient {
   }
 
   /** Reports the agent's own score, 0 to 1, for a session outside any run. `key` is the session's, for an agent without the admin key. */
-  reward(trialId: string, reward: number, { key, signal }: { key?: string; signal?: AbortSignal } = {}): Promise<RewardReply> {
+  reward(
+    trialId: string,
+    reward: number,
+    { key, signal }: { key?: string; signal?: AbortSignal } = {},
+  ): Promise<RewardReply> {
     return this.#json(`${sessionPath(trialId)}/reward`, { method: 'POST', body: { reward }, key, signal });
   }
 
@@ -67,7 +88,7 @@ export class TrialgateClient {
 
   /** Yields every session that matches, page after page. */
   async *all(query: Filter = {}, signal?: AbortSignal): AsyncGenerator<Summary> {
-    for (let cursor = query.cursor; ; ) {
+    for (let cursor = query.cursor; ;) {
       const page: Page = await this.list({ ...query, cursor }, signal);
       yield* page.sessions;
       if (page.next_cursor === null) return;
@@ -111,11 +132,15 @@ export class TrialgateClient {
   async #send(path: string, { method = 'GET', query = {}, body, key, signal }: Request): Promise<Response> {
     const { baseUrl, adminKey, fetch: send = fetch } = this.#options;
     const url = new URL(`${baseUrl.replace(/\/+$/, '')}${path}`);
-    for (const [name, value] of Object.entries(query)) if (value !== undefined) url.searchParams.set(name, String(value));
+    for (const [name, value] of Object.entries(query))
+      if (value !== undefined) url.searchParams.set(name, String(value));
     const bearer = key ?? adminKey;
     const reply = await send(url, {
       method,
-      headers: { ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }), ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+      headers: {
+        ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      },
       body: body === undefined ? undefined : JSON.stringify(body),
       signal,
     });

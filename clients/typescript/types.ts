@@ -2,15 +2,43 @@
 export type Outcome = 'scored' | 'truncated' | 'agent_error' | 'verifier_error' | 'infra_error' | 'cancelled';
 
 type Choice = number | { default: number } | 'agent';
-type SamplingName = 'temperature' | 'top_p' | 'top_k' | 'min_p' | 'presence_penalty' | 'frequency_penalty' | 'repetition_penalty' | 'max_tokens' | 'seed';
+type SamplingName =
+  | 'temperature'
+  | 'top_p'
+  | 'top_k'
+  | 'min_p'
+  | 'presence_penalty'
+  | 'frequency_penalty'
+  | 'repetition_penalty'
+  | 'max_tokens'
+  | 'seed';
 /** A number is forced on every call, a default applies to calls that name no value, `agent` leaves the setting to the agent. */
 export type Sampling = { [Name in SamplingName]?: Choice };
 export type Budgets = { calls?: number; tokens?: number; seconds?: number; bytes?: number; prompt_tokens?: number };
 
-export type Opening = { run_id?: string; group_id?: string; attempt?: number; sampling?: Sampling; budgets?: Budgets; metadata?: Record<string, unknown> };
-export type OpenedSession = { session_id: string; status: 'created'; attempt: number; api_key: string; base_url: string };
+export type Opening = {
+  run_id?: string;
+  group_id?: string;
+  attempt?: number;
+  sampling?: Sampling;
+  budgets?: Budgets;
+  metadata?: Record<string, unknown>;
+};
+export type OpenedSession = {
+  session_id: string;
+  status: 'created';
+  attempt: number;
+  api_key: string;
+  base_url: string;
+};
 
-export type Filter = { run_id?: string; group_id?: string; outcome?: Outcome; status?: 'created' | 'completed'; cursor?: string };
+export type Filter = {
+  run_id?: string;
+  group_id?: string;
+  outcome?: Outcome;
+  status?: 'created' | 'completed';
+  cursor?: string;
+};
 
 type SessionState = {
   session_id: string;
@@ -30,7 +58,7 @@ type SessionState = {
 };
 
 export type Summary = SessionState & {
-  member: number | null;
+  trial_index: number | null;
   task: string | null;
   agent: string | null;
   status: 'created' | 'completed';
@@ -66,7 +94,7 @@ export type Turn = {
   tools: unknown[] | null;
   sampling: Record<string, unknown>;
   policy_version: number | null;
-  policy_label: string | null;
+  weight_version: string | null;
   version_spans: { version: number; start: number; end: number }[] | null;
   parent_call_id: string | null;
   continuation: 'clean' | 'realigned' | 'forked' | null;

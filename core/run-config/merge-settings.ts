@@ -1,6 +1,7 @@
 type Settings = Record<string, unknown>;
 
-const isSettings = (value: unknown): value is Settings => value !== null && typeof value === 'object' && !Array.isArray(value);
+const isSettings = (value: unknown): value is Settings =>
+  value !== null && typeof value === 'object' && !Array.isArray(value);
 
 /** Returns settings with some of them changed. Sections are merged; lists and values are replaced. */
 export function mergeSettings(settings: Settings, changes: Settings): Settings {

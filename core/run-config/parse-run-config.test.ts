@@ -14,19 +14,31 @@ const fault = (changes: object): string => {
 test.each([
   ['an unknown key', { itterations: 3 }, 'itterations: unknown setting'],
   ['an unknown nested key', { optim: { learning_rate: 1 } }, 'optim.learning_rate: unknown setting'],
-  ['a wrong type', { iterations: 'three' }, 'iterations: Invalid input: expected number, received string (found "three")'],
+  [
+    'a wrong type',
+    { iterations: 'three' },
+    'iterations: Invalid input: expected number, received string (found "three")',
+  ],
   ['a negative count', { group_size: -4 }, 'group_size: Too small'],
   ['a half group', { groups_per_iteration: 1.5 }, 'groups_per_iteration: '],
   ['a group without spread', { group_size: 1 }, 'group_size: '],
   ['nothing to train on', { tasks: [] }, 'tasks: '],
   ['a reward treatment that does not exist', { truncated: 'ignore' }, 'truncated: '],
-  ['more trials than are used, which are cut and go on', { over_sampling: 1, stragglers: 'carry_over', max_staleness: 1 }, 'over_sampling: it cuts'],
-  ['an engine that is no URL', { engines: ['localhost:8000'] }, 'engines.0: an engine is http://host:port or unix:/path.sock'],
-])('%s is refused with the path of the setting', (_, changes, expected) => {
+  [
+    'more trials than are used, which are cut and go on',
+    { over_sampling: 1, stragglers: 'carry_over', max_staleness: 1 },
+    'over_sampling: it cuts',
+  ],
+  [
+    'an engine that is no URL',
+    { engines: ['localhost:8000'] },
+    'engines.0: an engine is http://host:port or unix:/path.sock',
+  ],
+])('a run file with %s is refused with the path of the setting', (_, changes, expected) => {
   expect(fault(changes)).toContain(`run.yaml is not valid:\n  ${expected}`);
 });
 
-test('a run file with a text that cannot be stored is refused', () => {
+test('a run file with a text that PostgreSQL cannot store is refused', () => {
   expect(fault({ sampling: { stop: ['\0'] } })).toContain('run.yaml is not valid:\n  a text has the character NUL');
 });
 

@@ -10,7 +10,11 @@ import { runConfig, type RunConfig } from './run-config.ts';
 export function parseRunConfig(raw: unknown, source = 'run file'): RunConfig {
   const parsed = runConfig.safeParse(raw);
   if (parsed.success && isStorable(parsed.data)) return parsed.data;
-  if (parsed.success) throw new TrialgateError('bad_input', `${source} is not valid:\n  a text has the character NUL or half a surrogate pair, which cannot be stored: remove it`);
+  if (parsed.success)
+    throw new TrialgateError(
+      'bad_input',
+      `${source} is not valid:\n  a text has the character NUL or half a surrogate pair, which cannot be stored: remove it`,
+    );
   const faults = parsed.error.issues.map((issue) => `  ${describe(issue, raw)}`);
   throw new TrialgateError('bad_input', `${source} is not valid:\n${faults.join('\n')}`);
 }

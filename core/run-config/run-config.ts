@@ -13,95 +13,137 @@ const treatment = z.enum(['score', 'zero', 'mask']);
  * The run file. Keys that verl or TRL also have, such as `max_prompt_length`, `clip_ratio_low`, `loss_agg_mode`,
  * `norm_adv_by_std_in_grpo`, `ppo_epochs` and `reward_weights`, have their name and meaning.
  */
-export const runConfig = z.strictObject({
-  /** A Hugging Face folder or name. */
-  model: z.string().min(1),
-  /** Task folders, or folders of them. */
-  tasks: z.array(z.string().min(1)).min(1),
-  /** Names under `agents/`. A group's trials share one agent; groups take turns. */
-  agents: z.array(z.string().min(1)).min(1).default(['oneshot']),
-  /** `gateway` lets agents reach only the gateway. `host` lets them reach all that the host reaches. If it is absent, each agent's file decides. */
-  network: z.enum(NETWORKS).nullable().default(null),
-  iterations: z.int().min(0),
-  groups_per_iteration: count.default(8),
-  group_size: z.int().min(2).default(8),
-  /** The most steps between a step's starting version and the version that sampled the oldest trained token of a sample. 0 is on-policy. */
-  max_staleness: z.int().min(0).default(0),
-  /** The most groups that run at the same time; absent: as many as `max_staleness` allows. */
-  max_concurrent_groups: count.nullable().default(null),
-  /** Groups start only while fewer trials run; absent: as many as `max_staleness` allows. A trial that waits for a place gets older when weights change. */
-  max_concurrent_trials: count.nullable().default(null),
-  /** The trials that must have ended before a group counts as ended; absent: all. */
-  group_quorum: count.nullable().default(null),
-  /** The treatment of the other trials then: they have until the group's deadline, are cut, or go on and count for a later step. */
-  stragglers: z.enum(['wait', 'cancel', 'carry_over']).default('wait'),
-  /**
-   * With `carry_over`: the most running trials that a step may make too old to be used, besides one for each idle place of
-   * `max_concurrent_trials`. The step waits while there are more; absent: it does not wait.
-   */
-  max_stale_stragglers: z.int().min(0).nullable().default(null),
-  /** The trials that are started beyond `group_size`; the first `group_size` to end are used. This favours short trials, and no weight corrects that. */
-  over_sampling: z.int().min(0).default(0),
-  /** Dynamic sampling (DAPO, arXiv 2503.14476): groups whose rewards are all equal are replaced, at most `max_replaced` for each batch. */
-  filter_groups: z.strictObject({ enable: z.boolean().default(false), max_replaced: z.int().min(0).default(16) }).prefault({}),
-  /** A task is left out after so many groups in a row without a valid reward. */
-  quarantine_after: count.default(2),
-  /** In tokens. A call whose prompt is longer is refused and its trial ends as `truncated`. */
-  max_prompt_length: count.default(512),
-  /** In tokens, for each call. */
-  max_response_length: count.default(128),
-  /** Limits of a trial in addition to its deadline: calls, sampled tokens, seconds from its start, stored bytes. A trial that reaches one ends as `truncated`. */
-  budgets: z.strictObject({ calls: count.optional(), tokens: count.optional(), seconds: seconds.optional(), bytes: count.optional() }).prefault({}),
-  /** The handling of a forced tool or a schema in an agent's request: the engine's grammar, whose calls train only with its mask, or a hint in the prompt. */
-  constrained_decoding: z.enum(['enforce', 'hint']).default('enforce'),
-  /** Variables of the model's chat template, such as `enable_thinking`. They override the agent's. */
-  chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
-  /** A number is forced on every call, `default: number` applies where the agent does not choose, and `agent` leaves the choice to the agent. */
-  sampling: samplingChoices
-    .omit({ max_tokens: true, constrained_decoding: true, chat_template_kwargs: true })
-    .refine(({ temperature }) => temperature !== 0, 'nothing that was sampled at temperature 0 can be trained on: choose a higher one')
-    .prefault({}),
-  ...trainerShape,
-  /** For on-policy distillation, or for KL to a reference model. */
-  teacher: teacher.nullable().default(null),
-  truncated: treatment.default('score'),
-  agent_error: treatment.default('score'),
-  /** The most attempts of a trial; a next one follows only a failure that is not the trial's own. */
-  max_attempts: count.default(4),
-  deadlines: z
-    .strictObject({ trial: seconds.default(600), group: seconds.default(1800), iteration: seconds.default(7200), train: seconds.default(21600) })
-    .prefault({}),
-  evaluation: z
-    .strictObject({
-      tasks: z.array(z.string().min(1)).default([]),
-      /** The trials of each task. */
-      samples: count.default(16),
-      /** Evaluates before the first iteration. */
-      before: z.boolean().default(true),
-      /** Evaluates before each iteration whose number is a multiple of this; absent: never. */
-      every: count.nullable().default(null),
-      /** Evaluates after the last iteration. */
-      after: z.boolean().default(true),
-    })
-    .prefault({}),
-  /** The URLs of engines that already run; empty: the deployment's own. */
-  engines: z.array(z.string().regex(/^(https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock')).default([]),
-  /** The number of replicas that must confirm a publication; absent: all. */
-  min_replicas: count.nullable().default(null),
-}).superRefine((config, context) => {
-  const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });
-  if (config.stragglers === 'carry_over' && config.max_staleness === 0) refuse('stragglers', 'carry_over needs max_staleness 1 or more: what goes on past its step is older than the next one');
-  if (config.max_stale_stragglers !== null && config.stragglers !== 'carry_over') refuse('max_stale_stragglers', 'it bounds what `stragglers: carry_over` may cut');
-  if ((config.group_quorum ?? 0) > config.group_size) refuse('group_quorum', `at most the group_size, which is ${config.group_size}`);
-  if (config.over_sampling > 0 && config.stragglers === 'carry_over') refuse('over_sampling', 'it cuts what `stragglers: carry_over` lets go on');
-  if (config.teacher !== null) {
-    if (config.objective === 'gspo') refuse('objective', 'gspo has one advantage a sequence, and a `teacher` gives each token its own: choose another');
-    // The teacher answers for its full distribution at temperature 1, so the policy must sample from its own.
-    for (const [name, neutral] of [['temperature', 1], ['top_p', 1], ['top_k', -1], ['min_p', 0]] as const) {
-      if ((config.sampling[name] ?? neutral) !== neutral) refuse('sampling', `with a \`teacher\`, ${name} is ${neutral}: it is compared with the policy's own probabilities`);
+export const runConfig = z
+  .strictObject({
+    /** A Hugging Face folder or name. */
+    model: z.string().min(1),
+    /** Task folders, or folders of them. */
+    tasks: z.array(z.string().min(1)).min(1),
+    /** Names under `agents/`. A group's trials share one agent; groups take turns. */
+    agents: z.array(z.string().min(1)).min(1).default(['oneshot']),
+    /** `gateway` lets agents reach only the gateway. `host` lets them reach all that the host reaches. If it is absent, each agent's file decides. */
+    network: z.enum(NETWORKS).nullable().default(null),
+    iterations: z.int().min(0),
+    groups_per_iteration: count.default(8),
+    group_size: z.int().min(2).default(8),
+    /** The most steps between a step's starting version and the version that sampled the oldest trained token of a sample. 0 is on-policy. */
+    max_staleness: z.int().min(0).default(0),
+    /** The most groups that run at the same time; absent: as many as `max_staleness` allows. */
+    max_concurrent_groups: count.nullable().default(null),
+    /** Groups start only while fewer trials run; absent: as many as `max_staleness` allows. A trial that waits for a slot gets older when weights change. */
+    max_concurrent_trials: count.nullable().default(null),
+    /** The trials that must have ended before a group counts as ended; absent: all. */
+    group_quorum: count.nullable().default(null),
+    /** The treatment of the other trials then: they have until the group's deadline, are cut, or go on and count for a later step. */
+    stragglers: z.enum(['wait', 'cancel', 'carry_over']).default('wait'),
+    /**
+     * With `carry_over`: the most running trials that a step may make too old to be used, besides one for each idle slot of
+     * `max_concurrent_trials`. The step waits while there are more; absent: it does not wait.
+     */
+    max_stale_stragglers: z.int().min(0).nullable().default(null),
+    /** The trials that are started beyond `group_size`; the first `group_size` to end are used. This favours short trials, and no weight corrects that. */
+    over_sampling: z.int().min(0).default(0),
+    /** Dynamic sampling (DAPO, arXiv 2503.14476): groups whose rewards are all equal are replaced, at most `max_replaced` for each batch. */
+    filter_groups: z
+      .strictObject({ enable: z.boolean().default(false), max_replaced: z.int().min(0).default(16) })
+      .prefault({}),
+    /** A task is left out after so many groups in a row without a valid reward. */
+    quarantine_after: count.default(2),
+    /** In tokens. A call whose prompt is longer is refused and its trial ends as `truncated`. */
+    max_prompt_length: count.default(512),
+    /** In tokens, for each call. */
+    max_response_length: count.default(128),
+    /** Limits of a trial in addition to its deadline: calls, sampled tokens, seconds from its start, stored bytes. A trial that reaches one ends as `truncated`. */
+    budgets: z
+      .strictObject({
+        calls: count.optional(),
+        tokens: count.optional(),
+        seconds: seconds.optional(),
+        bytes: count.optional(),
+      })
+      .prefault({}),
+    /** The handling of a forced tool or a schema in an agent's request: the engine's grammar, whose calls train only with its mask, or a hint in the prompt. */
+    constrained_decoding: z.enum(['enforce', 'hint']).default('enforce'),
+    /** Variables of the model's chat template, such as `enable_thinking`. They override the agent's. */
+    chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
+    /** A number is forced on every call, `default: number` applies where the agent does not choose, and `agent` leaves the choice to the agent. */
+    sampling: samplingChoices
+      .omit({ max_tokens: true, constrained_decoding: true, chat_template_kwargs: true })
+      .refine(
+        ({ temperature }) => temperature !== 0,
+        'nothing that was sampled at temperature 0 can be trained on: choose a higher one',
+      )
+      .prefault({}),
+    ...trainerShape,
+    /** For on-policy distillation, or for KL to a reference model. */
+    teacher: teacher.nullable().default(null),
+    truncated: treatment.default('score'),
+    agent_error: treatment.default('score'),
+    /** The most attempts of a trial; a next one follows only a failure that is not the trial's own. */
+    max_attempts: count.default(4),
+    deadlines: z
+      .strictObject({
+        trial: seconds.default(600),
+        group: seconds.default(1800),
+        iteration: seconds.default(7200),
+        train: seconds.default(21600),
+      })
+      .prefault({}),
+    evaluation: z
+      .strictObject({
+        tasks: z.array(z.string().min(1)).default([]),
+        /** The trials of each task. */
+        samples: count.default(16),
+        /** Evaluates before the first iteration. */
+        before: z.boolean().default(true),
+        /** Evaluates before each iteration whose number is a multiple of this; absent: never. */
+        every: count.nullable().default(null),
+        /** Evaluates after the last iteration. */
+        after: z.boolean().default(true),
+      })
+      .prefault({}),
+    /** The URLs of engines that already run; empty: the deployment's own. */
+    engines: z
+      .array(z.string().regex(/^(https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock'))
+      .default([]),
+    /** The number of replicas that must confirm a publication; absent: all. */
+    min_replicas: count.nullable().default(null),
+  })
+  .superRefine((config, context) => {
+    const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });
+    if (config.stragglers === 'carry_over' && config.max_staleness === 0)
+      refuse(
+        'stragglers',
+        'carry_over needs max_staleness 1 or more: what goes on past its step is older than the next one',
+      );
+    if (config.max_stale_stragglers !== null && config.stragglers !== 'carry_over')
+      refuse('max_stale_stragglers', 'it bounds what `stragglers: carry_over` may cut');
+    if ((config.group_quorum ?? 0) > config.group_size)
+      refuse('group_quorum', `at most the group_size, which is ${config.group_size}`);
+    if (config.over_sampling > 0 && config.stragglers === 'carry_over')
+      refuse('over_sampling', 'it cuts what `stragglers: carry_over` lets go on');
+    if (config.teacher !== null) {
+      if (config.objective === 'gspo')
+        refuse(
+          'objective',
+          'gspo has one advantage a sequence, and a `teacher` gives each token its own: choose another',
+        );
+      // The teacher answers for its full distribution at temperature 1, so the policy must sample from its own.
+      for (const [name, neutral] of [
+        ['temperature', 1],
+        ['top_p', 1],
+        ['top_k', -1],
+        ['min_p', 0],
+      ] as const) {
+        if ((config.sampling[name] ?? neutral) !== neutral)
+          refuse(
+            'sampling',
+            `with a \`teacher\`, ${name} is ${neutral}: it is compared with the policy's own probabilities`,
+          );
+      }
     }
-  }
-  if (config.over_sampling > 0 && config.group_quorum !== null) refuse('group_quorum', 'with over_sampling the quorum is the group_size');
-});
+    if (config.over_sampling > 0 && config.group_quorum !== null)
+      refuse('group_quorum', 'with over_sampling the quorum is the group_size');
+  });
 
 export type RunConfig = z.output<typeof runConfig>;

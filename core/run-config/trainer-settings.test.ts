@@ -1,22 +1,72 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { z } from 'zod';
 import { runConfig } from './run-config.ts';
-import { trainerSettingsOf } from './trainer-settings.ts';
+import { teacher, trainerSettings, trainerSettingsOf, trainerShape } from './trainer-settings.ts';
 
-const settingsOf = (given: object) => trainerSettingsOf(runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, max_response_length: 100, ...given }));
+const SCHEMA = join(import.meta.dirname, '../../gpu-workers/trialgate_gpu/trainer_settings.schema.json');
+const RUN_FILE = join(import.meta.dirname, '../../docs/run-file.md');
+/** The command that writes both files anew. */
+const WRITE = 'vitest run --project fast core/run-config/trainer-settings.test.ts -u';
 
-test('the trainer gets its own settings and no others of the run', () => {
+const settingsOf = (given: object) =>
+  trainerSettingsOf(runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, max_response_length: 100, ...given }));
+
+test('the trainer gets its own settings and no other settings of the run file', () => {
   const settings = settingsOf({ objective: 'gspo', seed: 7 });
-  expect(settings).toMatchObject({ objective: 'gspo', clip_ratio_low: null, clip_ratio_c: 3, rollout_is: 'token', seed: 7 });
+  expect(settings).toMatchObject({
+    objective: 'gspo',
+    clip_ratio_low: null,
+    clip_ratio_c: 3,
+    rollout_is: 'token',
+    seed: 7,
+  });
   expect(Object.keys(settings)).not.toContain('model');
 });
 
-test('the trainer gets only the weights of a teacher’s answers, not its URL and model', () => {
-  const settings = settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' } });
-  expect(settings).toMatchObject({ distillation_loss_coef: 1, loss_max_clamp: 10 });
-  expect(settings).not.toHaveProperty('url');
-  expect(settings).not.toHaveProperty('model');
-  expect(settingsOf({})).not.toHaveProperty('loss_max_clamp');
+test('the trainer gets the teacher’s loss coefficients, not the teacher’s URL and model', () => {
+  expect(settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' } }).teacher).toEqual({
+    distillation_loss_coef: 1,
+    loss_max_clamp: 10,
+  });
+  expect(settingsOf({}).teacher).toBeNull();
 });
+
+test(`the schema file that the Python trainer reads matches the declaration of the trainer’s settings; "${WRITE}" writes it`, async () => {
+  await expect(`${JSON.stringify(z.toJSONSchema(trainerSettings), null, 2)}\n`).toMatchFileSnapshot(SCHEMA);
+});
+
+test(`docs/run-file.md lists every setting of the trainer with its default and meaning; "${WRITE}" writes the table`, async () => {
+  const [begin, end] = ['<!-- begin: settings of the trainer -->', '<!-- end: settings of the trainer -->'];
+  const [before, rest] = readFileSync(RUN_FILE, 'utf8').split(begin);
+  const [, after] = rest?.split(end) ?? [];
+  expect(after).toBeDefined();
+  const table = [
+    '| setting | default | meaning |',
+    '|---|---|---|',
+    ...rows(z.toJSONSchema(z.object({ ...trainerShape, teacher }))),
+  ].join('\n');
+  await expect(`${before}${begin}\n${table}\n${end}${after}`).toMatchFileSnapshot(RUN_FILE);
+});
+
+/** Returns a table row for each setting that has no settings within. */
+function rows(schema: z.core.JSONSchema.BaseSchema, prefix = ''): string[] {
+  return Object.entries(schema.properties ?? {}).flatMap(([name, setting]) => {
+    if (typeof setting === 'boolean') return [];
+    if (setting.properties) return rows(setting, `${prefix}${name}.`);
+    const { default: byDefault } = setting;
+    const written =
+      byDefault === undefined ? '' : `\`${typeof byDefault === 'string' ? byDefault : JSON.stringify(byDefault)}\``;
+    return [`| \`${prefix}${name}\` | ${written} | ${valuesOf(setting)}${setting.description} |`];
+  });
+}
+
+/** Returns the names among which a setting chooses, if it does. */
+function valuesOf({ enum: own, anyOf = [] }: z.core.JSONSchema.BaseSchema): string {
+  const names = own ?? anyOf.flatMap((each) => (typeof each === 'boolean' ? [] : (each.enum ?? [])));
+  return names.length === 0 ? '' : `${names.map((name) => `\`${name}\``).join(', ')}. `;
+}
 
 test.each([
   [{ objective: 'gspo' }, 'gspo has one advantage a sequence'],
@@ -24,7 +74,7 @@ test.each([
   [{ sampling: { temperature: 'agent' } }, 'temperature is 1'],
   [{ sampling: { top_p: { default: 0.9 } } }, 'top_p is 1'],
   [{ teacher: { url: 'unix:/teacher.sock', model: 'big' } }, 'the base URL'],
-])('a teacher together with %j is refused', (given, message) => {
+])('a run file with a teacher and %j is refused', (given, message) => {
   expect(() => settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' }, ...given })).toThrow(message);
 });
 
@@ -33,6 +83,9 @@ test.each([
   ['its calls', { budgets: { calls: 5 } }, 500],
   ['its tokens', { budgets: { calls: 5, tokens: 300 } }, 300],
   ['what the run file says', { loss_scale_factor: 64, budgets: { calls: 5 } }, 64],
-])('Dr. GRPO’s constant is the number of tokens that a trial may sample: %s', (_, given, expected) => {
-  expect(settingsOf(given).loss_scale_factor).toBe(expected);
-});
+])(
+  'Dr. GRPO’s `loss_scale_factor` is the most tokens that a trial may sample, or what the run file says: %s',
+  (_, given, expected) => {
+    expect(settingsOf(given).loss_scale_factor).toBe(expected);
+  },
+);

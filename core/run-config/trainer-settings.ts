@@ -2,76 +2,174 @@ import { z } from 'zod';
 
 const count = z.int().min(1);
 const fraction = z.number().min(0).max(1);
+const tokensOfTrial = z.number().positive();
 
-/** The settings of the run file that the trainer gets (`gpu-workers/trialgate_gpu/settings.py`). */
+/**
+ * The settings of the run file that the trainer gets: the only place that states their types, bounds, defaults and meanings. After a change,
+ * `vitest run --project fast core/run-config/trainer-settings.test.ts -u` writes the schema by which Python checks them
+ * (`gpu-workers/trialgate_gpu/trainer_settings.schema.json`) and their table in `docs/run-file.md`.
+ */
 export const trainerShape = {
   optim: z
     .strictObject({
-      lr: z.number().positive().default(3e-5),
-      betas: z.tuple([fraction, fraction]).default([0.9, 0.999]),
-      eps: z.number().positive().default(1e-8),
-      weight_decay: z.number().min(0).default(0),
-      clip_grad: z.number().positive().default(1),
+      lr: z.number().positive().default(3e-5).describe('The learning rate of AdamW.'),
+      betas: z
+        .tuple([fraction, fraction])
+        .default([0.9, 0.999])
+        .describe('The shares of its running means, of the gradient and of its square, that AdamW keeps at each step.'),
+      eps: z.number().positive().default(1e-8).describe('AdamW adds this to the divisor of an update.'),
+      weight_decay: z
+        .number()
+        .min(0)
+        .default(0)
+        .describe('The weight decay of AdamW, which leaves norms and biases alone.'),
+      clip_grad: z
+        .number()
+        .positive()
+        .default(1)
+        .describe('A gradient whose norm is larger is scaled down to this norm.'),
     })
     .prefault({}),
-  /** The name of a module in `gpu-workers/trialgate_gpu/objectives/`. A setting that is null has the value of the objective's paper. */
-  objective: z.enum(['grpo', 'gspo', 'cispo', 'rloo']).default('grpo'),
-  clip_ratio_low: fraction.nullable().default(null),
-  clip_ratio_high: z.number().min(0).nullable().default(null),
-  /** The largest ratio that counts where the advantage is negative (dual clip). */
-  clip_ratio_c: z.number().gt(1).default(3),
-  /** Weights each token or each sequence by the trainer's probability divided by the engine's (importance sampling); `none` weights nothing. */
-  rollout_is: z.enum(['token', 'sequence', 'none']).default('token'),
-  /** The largest such weight (truncated importance sampling). */
-  rollout_is_threshold: z.number().min(1).default(2),
-  /** Leaves out tokens whose ratio is outside the band (IcePop), or sequences by their geometric mean. */
-  rollout_rs: z.enum(['token_k1', 'seq_mean_k1']).nullable().default(null),
-  rollout_rs_threshold: z.tuple([fraction, z.number().min(1)]).default([0.5, 2]),
-  loss_agg_mode: z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm']).nullable().default(null),
-  /** The divisor of `seq-mean-token-sum-norm`, in tokens per trial. Null means the most tokens that a trial may sample. */
-  loss_scale_factor: z.number().positive().nullable().default(null),
-  /**
-   * The dtype in which the output head computes, at the trainer and at the engines: the model's own (bfloat16), or float32 (MiniMax-M1,
-   * arXiv 2506.13585). A publication refuses an engine whose head uses another.
-   */
-  head_dtype: z.enum(['model', 'float32']).default('model'),
-  norm_adv_by_std_in_grpo: z.boolean().default(true),
-  ppo_epochs: count.default(1),
-  /** The size of a mini-batch in trials. If it is absent, the whole batch is one optimiser step. */
-  ppo_mini_batch_size: count.nullable().default(null),
-  /** The weights of named rewards. A name without a weight counts 1. */
-  reward_weights: z.record(z.string(), z.number()).default({}),
-  /** The number of consecutive steps that may make no update because a value was not finite. One more such step blocks the run. */
-  max_skipped_steps: z.int().min(0).default(2),
-  /** The number of newest checkpoints that stay on disk. */
-  keep_checkpoints: z.int().min(2).default(2),
-  seed: z.int().default(0),
+  // The name of a module in `gpu-workers/trialgate_gpu/objectives/`.
+  objective: z
+    .enum(['grpo', 'gspo', 'cispo', 'rloo'])
+    .default('grpo')
+    .describe(
+      'The loss that a step minimises; where `clip_ratio_low`, `clip_ratio_high` or `loss_agg_mode` is null, the value of the objective’s paper holds.',
+    ),
+  clip_ratio_low: fraction
+    .nullable()
+    .default(null)
+    .describe(
+      'PPO’s clip: a ratio counts at least 1 minus this (null: as the objective’s paper says, 0.2 with `grpo`).',
+    ),
+  clip_ratio_high: z
+    .number()
+    .min(0)
+    .nullable()
+    .default(null)
+    .describe('PPO’s clip: a ratio counts at most 1 plus this (null: as the objective’s paper says, 0.2 with `grpo`).'),
+  clip_ratio_c: z
+    .number()
+    .gt(1)
+    .default(3)
+    .describe(
+      'The largest ratio that counts where the advantage is negative (dual clip); at least 1 plus `clip_ratio_high`, except with `cispo`.',
+    ),
+  rollout_is: z
+    .enum(['token', 'sequence', 'none'])
+    .default('token')
+    .describe(
+      'Weights each token, or each sequence, by the trainer’s probability divided by the engine’s (importance sampling); `none` weights nothing.',
+    ),
+  // A threshold below 1 would also weaken tokens that the starting weights themselves sampled.
+  rollout_is_threshold: z
+    .number()
+    .min(1)
+    .default(2)
+    .describe('The largest such weight (truncated importance sampling).'),
+  rollout_rs: z
+    .enum(['token_k1', 'seq_mean_k1'])
+    .nullable()
+    .default(null)
+    .describe(
+      'Leaves out what is outside the band `rollout_rs_threshold`: `token_k1` leaves out tokens (IcePop), `seq_mean_k1` sequences by their geometric mean, null nothing.',
+    ),
+  rollout_rs_threshold: z
+    .tuple([fraction, z.number().min(1)])
+    .default([0.5, 2])
+    .describe('The lowest and the highest ratio that `rollout_rs` keeps.'),
+  loss_agg_mode: z
+    .enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm'])
+    .nullable()
+    .default(null)
+    .describe(
+      'How the losses of tokens become one, where a “sequence” is a trial (null: as the objective’s paper says, `token-mean` with `grpo`).',
+    ),
+  loss_scale_factor: tokensOfTrial
+    .nullable()
+    .default(null)
+    .describe(
+      'The divisor of `seq-mean-token-sum-norm` (Dr. GRPO’s constant), in tokens of a trial; null: `budgets.tokens`, or `budgets.calls` times `max_response_length`, or that of one call.',
+    ),
+  head_dtype: z
+    .enum(['model', 'float32'])
+    .default('model')
+    .describe(
+      'The number format in which trainer and engines compute the output head: the model’s own (bfloat16), or float32. Start the engines with the same: our own vLLM by the deployment’s `head_dtype`, others by vLLM’s `--hf-overrides \'{"head_dtype": "float32"}\'`. A run refuses an engine that was started otherwise.',
+    ),
+  norm_adv_by_std_in_grpo: z
+    .boolean()
+    .default(true)
+    .describe('Divides advantages by the deviation of their group; false is Dr. GRPO.'),
+  ppo_epochs: count.default(1).describe('The number of passes over a batch.'),
+  ppo_mini_batch_size: count
+    .nullable()
+    .default(null)
+    .describe(
+      'The number of trials of an optimizer step; those of a group stay together if they fit (null: the whole batch).',
+    ),
+  reward_weights: z
+    .record(z.string(), z.number())
+    .default({})
+    .describe('The weights of named rewards; a name without a weight counts 1.'),
+  max_skipped_steps: z
+    .int()
+    .min(0)
+    .default(2)
+    .describe(
+      'How many steps in a row may make no update because a reward, loss, gradient, weight or canary is not finite; one more blocks the run.',
+    ),
+  keep_checkpoints: z.int().min(2).default(2).describe('The number of newest checkpoints that stay on disk.'),
+  seed: z.int().default(0).describe('Decides the order of tasks, and of a batch’s samples where a step takes several.'),
+};
+
+/** What the trainer needs to know of a teacher, which a batch has already asked. */
+const teacherWeights = {
+  distillation_loss_coef: z
+    .number()
+    .positive()
+    .default(1)
+    .describe('The weight of log(teacher / policy) in a token’s advantage, beside the rewards.'),
+  loss_max_clamp: z
+    .number()
+    .positive()
+    .default(10)
+    .describe('The largest amount of log(teacher / policy) that counts, in nats.'),
 };
 
 /** A model that gives each sampled token a probability (`gpu-workers/trialgate_gpu/teacher.py`). The names are those of verl's `distillation`. */
 export const teacher = z.strictObject({
-  /** The base URL of its API, as OpenAI's clients take it. */
-  url: z.string().regex(/^https?:\/\/[^\s?#]+$/, 'the base URL of an OpenAI-compatible API, such as http://host:8000/v1'),
-  /** The name under which it is served. */
-  model: z.string().min(1),
-  /** The weight of log(teacher / policy) in a token's advantage, beside the rewards. */
-  distillation_loss_coef: z.number().positive().default(1),
-  /** The largest amount of log(teacher / policy) that counts, in nats. */
-  loss_max_clamp: z.number().positive().default(10),
+  url: z
+    .string()
+    .regex(/^https?:\/\/[^\s?#]+$/, 'the base URL of an OpenAI-compatible API, such as http://host:8000/v1')
+    .describe(
+      'The base URL of the OpenAI-compatible API (`http://host:8000/v1`, a vLLM) of a model that the policy learns from, token by token.',
+    ),
+  model: z.string().min(1).describe('The name under which that model is served.'),
+  ...teacherWeights,
 });
 
-const trainerSettings = z.object(trainerShape);
+/** The block of settings that a train step's request has. Python refuses a block that does not match it, and the message names the key. */
+export const trainerSettings = z.object({
+  ...trainerShape,
+  loss_scale_factor: tokensOfTrial.describe('The divisor of `seq-mean-token-sum-norm`, in tokens of a trial.'),
+  teacher: z.object(teacherWeights).nullable().describe('Null in a run without a teacher.'),
+});
 export type TrainerSettings = z.output<typeof trainerSettings>;
 
-type Others = { teacher: z.output<typeof teacher> | null; max_response_length: number; budgets: { calls?: number | undefined; tokens?: number | undefined } };
+type OfRunFile = z.output<z.ZodObject<typeof trainerShape>> & {
+  teacher: z.output<typeof teacher> | null;
+  max_response_length: number;
+  budgets: { calls?: number | undefined; tokens?: number | undefined };
+};
 
 /** Returns the part of a run's settings that the trainer gets. */
-export function trainerSettingsOf(config: TrainerSettings & Others): TrainerSettings & { loss_scale_factor: number; distillation_loss_coef?: number; loss_max_clamp?: number } {
-  const { url: _url, model: _model, ...ofTeacher } = config.teacher ?? {};
-  return { ...trainerSettings.parse(config), ...ofTeacher, loss_scale_factor: config.loss_scale_factor ?? mostTokens(config) };
+export function trainerSettingsOf(config: OfRunFile): TrainerSettings {
+  return trainerSettings.parse({ ...config, loss_scale_factor: config.loss_scale_factor ?? mostTokens(config) });
 }
 
 /** Returns the most tokens that a trial may sample. If nothing limits the number of its calls, this is the limit of one call. */
-function mostTokens({ max_response_length: ofCall, budgets: { calls = 1, tokens } }: Others): number {
+function mostTokens({ max_response_length: ofCall, budgets: { calls = 1, tokens } }: OfRunFile): number {
   return tokens ?? calls * ofCall;
 }

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { OPERATIONS, type Operation } from './operations.ts';
 import * as schemas from './schemas.ts';
-import { TRIAL_ID } from '../../core/trial-id.ts';
+import { TRIAL_ID } from '../../core/ids.ts';
 
 const named = {
   Opening: schemas.opening,
@@ -45,30 +45,59 @@ export function openApiDocument(version: string) {
       schemas: components(),
       securitySchemes: {
         admin: { type: 'http', scheme: 'bearer', description: "The deployment's admin key" },
-        trial: { type: 'http', scheme: 'bearer', description: "The session's own `api_key`, while its attempt is open" },
+        trial: {
+          type: 'http',
+          scheme: 'bearer',
+          description: "The session's own `api_key`, while its attempt is open",
+        },
       },
     },
   };
 }
 
 function described({ id, summary, keys, path, query, body, reply, lines, failures }: Operation) {
-  const inPath = path.includes('{trial_id}') ? [{ name: 'trial_id', in: 'path', required: true, description: 'The trial’s id, percent-encoded because it may contain slashes', schema: { type: 'string', pattern: TRIAL_ID.source } }] : [];
-  const content = typeof reply === 'string' ? { [lines ? 'application/jsonl' : 'application/json']: { schema: refer(reply) } } : { [reply.type]: { schema: { type: 'string' } } };
+  const inPath = path.includes('{trial_id}')
+    ? [
+        {
+          name: 'trial_id',
+          in: 'path',
+          required: true,
+          description: 'The trial’s id, percent-encoded because it may contain slashes',
+          schema: { type: 'string', pattern: TRIAL_ID.source },
+        },
+      ]
+    : [];
+  const content =
+    typeof reply === 'string'
+      ? { [lines ? 'application/jsonl' : 'application/json']: { schema: refer(reply) } }
+      : { [reply.type]: { schema: { type: 'string' } } };
   return {
     operationId: id,
     summary,
     security: keys.map((key) => ({ [key]: [] })),
     parameters: [...inPath, ...parametersOf(query)],
-    ...(body ? { requestBody: { required: body.required, content: { 'application/json': { schema: refer(body.schema) } } } } : {}),
+    ...(body
+      ? { requestBody: { required: body.required, content: { 'application/json': { schema: refer(body.schema) } } } }
+      : {}),
     responses: {
       200: { description: lines ? 'One value a line' : 'Success', content },
-      ...Object.fromEntries(Object.entries(failures).map(([status, description]) => [status, { description, content: { 'application/json': { schema: refer('Failure') } } }])),
+      ...Object.fromEntries(
+        Object.entries(failures).map(([status, description]) => [
+          status,
+          { description, content: { 'application/json': { schema: refer('Failure') } } },
+        ]),
+      ),
     },
   };
 }
 
 function parametersOf(query: z.ZodObject | undefined) {
-  return Object.entries(query?.shape ?? {}).map(([name, schema]) => ({ name, in: 'query', required: false, schema: plain(z.toJSONSchema(schema)) }));
+  return Object.entries(query?.shape ?? {}).map(([name, schema]) => ({
+    name,
+    in: 'query',
+    required: false,
+    schema: plain(z.toJSONSchema(schema)),
+  }));
 }
 
 /** Schemas that others refer to by name. Requests and replies share them, so a reply may have more fields than its schema. */
@@ -80,4 +109,5 @@ function components(): Record<string, unknown> {
 }
 
 /** Returns a schema without `$schema` and `$id`, which have no place within a document. */
-const plain = (schema: object) => Object.fromEntries(Object.entries(schema).filter(([name]) => name !== '$schema' && name !== '$id'));
+const plain = (schema: object) =>
+  Object.fromEntries(Object.entries(schema).filter(([name]) => name !== '$schema' && name !== '$id'));

@@ -6,7 +6,7 @@ const gateway = useGateway();
 const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: {} } }];
 
 /** schemathesis tries trials that have no calls. This test makes the same comparison for a trial with calls. */
-test('the replies on sessions, samples and exports of a trial with calls match the document’s schemas exactly', async () => {
+test('the gateway’s replies about sessions, samples and exports match the schemas of its API document exactly', async () => {
   const trial = await gateway.trial();
   await (await trial.chat({ ...ASK, tools: TOOLS })).text();
   await (await trial.chat({ ...ASK, stream: true, n: 1 })).text();

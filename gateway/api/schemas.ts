@@ -1,17 +1,19 @@
 import { z } from 'zod';
 import { isStorable } from '../../core/json.ts';
-import { TRIAL_ID } from '../../core/trial-id.ts';
+import { CLIENT_RUN_ID, TRIAL_ID } from '../../core/ids.ts';
 import { samplingChoices } from '../../core/sampling-choices.ts';
 import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES } from '../../store/schema.ts';
 
-const id = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,255}$/, 'an id of letters, digits, `.`, `_`, `-`, `/`');
+const id = z.string().regex(CLIENT_RUN_ID, 'an id of letters, digits, `.`, `_`, `-`, `/`');
 const count = z.int().min(1);
 const fraction = z.number().min(0, 'a number from 0 to 1').max(1, 'a number from 0 to 1');
 const seconds = z.number().describe('Seconds since the epoch');
 const tokens = z.array(z.int());
 const object = z.record(z.string(), z.unknown());
 
-const budgets = z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), bytes: count, prompt_tokens: count }).partial();
+const budgets = z
+  .strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), bytes: count, prompt_tokens: count })
+  .partial();
 
 const MOST_METADATA = 16_384;
 const fitsRow = (metadata: object): boolean => {
@@ -20,7 +22,10 @@ const fitsRow = (metadata: object): boolean => {
 };
 const metadata = object.refine(fitsRow, `at most ${MOST_METADATA} characters of JSON, without NUL`);
 
-const sampling = samplingChoices.refine(isStorable, 'a text with the character NUL or with half a surrogate pair cannot be stored: remove that character');
+const sampling = samplingChoices.refine(
+  isStorable,
+  'a text with the character NUL or with half a surrogate pair cannot be stored: remove that character',
+);
 
 export const opening = z.strictObject({
   run_id: id.optional(),
@@ -28,7 +33,9 @@ export const opening = z.strictObject({
   attempt: count.max(999_999_999).optional(),
   sampling: sampling.optional(),
   budgets: budgets.optional(),
-  metadata: metadata.optional().describe('A JSON object of the client’s own, for example to find the session by; stored unchanged'),
+  metadata: metadata
+    .optional()
+    .describe('A JSON object of the client’s own, for example to find the session by; stored unchanged'),
 });
 
 export const opened = z.object({
@@ -39,7 +46,9 @@ export const opened = z.object({
   base_url: z.string(),
 });
 
-export const deletion = z.strictObject({ session_ids: z.array(z.string().regex(TRIAL_ID, 'the id of a session')).min(1).max(1_000) });
+export const deletion = z.strictObject({
+  session_ids: z.array(z.string().regex(TRIAL_ID, 'the id of a session')).min(1).max(1_000),
+});
 export const deletedSessions = z.object({ session_ids: z.array(z.string()), status: z.literal('deleted') });
 
 export const reported = z.strictObject({ reward: fraction });
@@ -58,19 +67,33 @@ export const filter = z.strictObject({
 export const listing = filter.extend({ limit: z.coerce.number().int().min(1).max(500).optional() });
 export const exporting = filter.extend({ samples: z.enum(['true', 'false']).optional() });
 
-export const attemptQuery = z.strictObject({ attempt: z.string().regex(/^[1-9]\d{0,8}$/, 'a number from 1').optional() });
+export const attemptQuery = z.strictObject({
+  attempt: z
+    .string()
+    .regex(/^[1-9]\d{0,8}$/, 'a number from 1')
+    .optional(),
+});
 
 /**
  * `after`: only calls recorded after this number, which the previous reply named `next`. `since`: only calls that ended later than this.
  * `limit`: at most this many calls, in the order in which they were recorded.
  */
 export const recordQuery = attemptQuery.extend({
-  after: z.string().regex(/^\d{1,15}$/, 'the number that an earlier reply has as `next`').optional(),
-  since: z.string().regex(/^\d{1,12}(\.\d{1,9})?$/, 'seconds since the epoch').optional(),
-  limit: z.string().regex(/^[1-9]\d{0,5}$/, 'a number from 1').optional(),
+  after: z
+    .string()
+    .regex(/^\d{1,15}$/, 'the number that an earlier reply has as `next`')
+    .optional(),
+  since: z
+    .string()
+    .regex(/^\d{1,12}(\.\d{1,9})?$/, 'seconds since the epoch')
+    .optional(),
+  limit: z
+    .string()
+    .regex(/^[1-9]\d{0,5}$/, 'a number from 1')
+    .optional(),
 });
 
-const standing = {
+const sessionHead = {
   session_id: z.string(),
   run_id: z.string().nullable(),
   group_id: z.string().nullable(),
@@ -87,8 +110,8 @@ const standing = {
 const usage = z.object({ calls: z.int(), tokens: z.int(), bytes: z.int().describe('Bytes stored in the database') });
 
 export const summary = z.object({
-  ...standing,
-  member: z.int().nullable(),
+  ...sessionHead,
+  trial_index: z.int().nullable(),
   task: z.string().nullable(),
   agent: z.string().nullable(),
   status: statusOf,
@@ -108,10 +131,13 @@ export const turn = z.object({
   prompt_token_ids: tokens,
   prompt: z.unknown().describe('The prompt of a text completion'),
   tools: z.array(z.unknown()).nullable(),
-  left_out: z.array(z.unknown()).nullable().describe('Blocks, items and tools of the request that the model was not shown'),
+  left_out: z
+    .array(z.unknown())
+    .nullable()
+    .describe('Blocks, items and tools of the request that the model was not shown'),
   sampling: object.describe('The settings in force, after the run’s own'),
   policy_version: z.int().nullable().describe('The oldest policy version that sampled any of its tokens'),
-  policy_label: z.string().nullable(),
+  weight_version: z.string().nullable(),
   version_spans: z.array(z.object({ version: z.int(), start: z.int(), end: z.int() })).nullable(),
   parent_call_id: z.string().nullable(),
   continuation: z.enum(CONTINUATIONS).nullable(),
@@ -123,7 +149,10 @@ export const turn = z.object({
   protocol: z.string(),
   choice_of: z.string().nullable(),
   http_status: z.int(),
-  request_bytes: z.int().nullable().describe('The size of the request as it came; of a refused request only its size and digest are stored'),
+  request_bytes: z
+    .int()
+    .nullable()
+    .describe('The size of the request as it came; of a refused request only its size and digest are stored'),
   stream: z.boolean(),
   started_at: seconds,
   first_token_at: seconds.nullable(),
@@ -143,7 +172,7 @@ const refusal = z.object({
 });
 
 export const session = z.object({
-  ...standing,
+  ...sessionHead,
   turns: z.array(turn),
   completed: z.boolean(),
   current_attempt: count,
@@ -161,12 +190,15 @@ export const sample = z.object({
   token_ids: tokens,
   loss_mask: z.array(z.int()),
   logprobs: z.array(z.number()),
-  sampling_mask: z.array(tokens.nullable()).optional().describe('The ids over which each log-probability is normalised, if sampling was truncated'),
+  sampling_mask: z
+    .array(tokens.nullable())
+    .optional()
+    .describe('The ids over which each log-probability is normalised, if sampling was truncated'),
   policy_versions: z.array(z.int().nullable()),
   call_ids: z.array(z.string()),
 });
 export const samples = z.object({ samples: z.array(sample) });
-export const sampleLine = z.object({ ...standing, samples: z.array(sample) });
+export const sampleLine = z.object({ ...sessionHead, samples: z.array(sample) });
 
 export const health = z.object({ status: z.literal('ok'), mode: z.literal('local') });
 export const failed = z.object({

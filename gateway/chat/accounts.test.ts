@@ -25,7 +25,7 @@ const ENDS: Record<Exclude<Fault, 'cut_head'>, [boolean, boolean]> = {
   refuse: [false, false],
 };
 
-test('after a load with every fault the counters, the record, the engine’s log and what agents saw agree', async () => {
+test('after a load with every engine fault, the gateway’s counters, its record, the engine’s log and what agents saw agree', async () => {
   const trial = await gateway.trial();
   /** The name of each request, and whether its agent saw it end. */
   const asked = new Map<string, boolean>();
@@ -37,13 +37,17 @@ test('after a load with every fault the counters, the record, the engine’s log
     const body = JSON.stringify({ ...ASK, user, stream });
     names.set(createHash('sha256').update(body).digest('hex'), user);
     const reply = await trial.chat(body, { signal, headers });
-    const seen = stream ? await readStream(reply) : { text: await reply.text(), done: reply.status === 200, broken: false };
+    const seen = stream
+      ? await readStream(reply)
+      : { text: await reply.text(), done: reply.status === 200, broken: false };
     asked.set(user, seen.done && !seen.broken && seen.text.includes('"finish_reason":"stop"'));
   };
-  const load = (what: string, signal?: AbortSignal) => Promise.allSettled(Array.from({ length: 6 }, (_, i) => ask(`${what} ${i}`, i % 2 === 1, signal)));
+  const load = (what: string, signal?: AbortSignal) =>
+    Promise.allSettled(Array.from({ length: 6 }, (_, i) => ask(`${what} ${i}`, i % 2 === 1, signal)));
 
   let restarted: Promise<void> | null = null;
-  gateway.engine.beforeEnd = () => void (restarted ??= gateway.postgres.stop('kill').then(() => gateway.postgres.start()));
+  gateway.engine.beforeEnd = () =>
+    void (restarted ??= gateway.postgres.stop('kill').then(() => gateway.postgres.start()));
   await load('postgres restarts');
   await restarted;
   expect([...asked.values()]).toEqual(Array(6).fill(true));
@@ -63,7 +67,7 @@ test('after a load with every fault the counters, the record, the engine’s log
     await load(fault);
     expect([fault, ...asked.values()].slice(-2)).toEqual([plain, stream]);
   }
-  await eventually(async () => (countersOf(await gateway.metrics())).inFlight === 0);
+  await eventually(async () => countersOf(await gateway.metrics()).inFlight === 0);
 
   const rows = await trial.calls();
   const userOf = ({ digest }: (typeof rows)[number]) => names.get(Buffer.from(digest ?? []).toString('hex'));
@@ -74,8 +78,16 @@ test('after a load with every fault the counters, the record, the engine’s log
   const sent = gateway.engine.seen.filter(({ body, aborted }) => !aborted && ended.includes(String(body.user)));
   expect(sent).toHaveLength(ended.length);
   const isGiven = (user: string) => !user.startsWith('refuse');
-  expect(new Set(gateway.engine.seen.map(({ body }) => String(body.user)).filter(isGiven))).toEqual(new Set([...asked.keys()].filter(isGiven)));
+  expect(new Set(gateway.engine.seen.map(({ body }) => String(body.user)).filter(isGiven))).toEqual(
+    new Set([...asked.keys()].filter(isGiven)),
+  );
   const count = (status: string) => rows.filter((row) => row.status === status).length;
   expect(count('cancelled')).toBe(6);
-  expect(countersOf(await gateway.metrics())).toEqual({ accepted: asked.size, completed: ended.length, failed: count('failed'), cancelled: 6, inFlight: 0 });
+  expect(countersOf(await gateway.metrics())).toEqual({
+    accepted: asked.size,
+    completed: ended.length,
+    failed: count('failed'),
+    cancelled: 6,
+    inFlight: 0,
+  });
 });

@@ -4,11 +4,10 @@ import type { EngineReply } from '../engines/connection.ts';
 import type { Replica } from '../engines/replica.ts';
 import { Failure } from '../failure.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
-import { DONE } from '../sse.ts';
+import { DONE } from '../reply-formats.ts';
 import type { Call } from './call.ts';
-import { compactLogprobs } from './compact-logprobs.ts';
 import { badReply, EngineFailed, rejection } from './rejection.ts';
-import { TokenChunk, type Chunk } from './token-chunk.ts';
+import { compactLogprobs, TokenChunk, type Chunk } from './token-json.ts';
 
 /** An engine's reply under way, from any of its routes: a whole completion or its chunks, with ids and log-probabilities. */
 export type Answer = {
@@ -19,7 +18,9 @@ export type Answer = {
 
 /** Sends one request of a call to its engine. Rejects with the engine's own refusal unless the status is 200. */
 export async function post(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<EngineReply> {
-  const reply = await call.patient(connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }));
+  const reply = await call.patient(
+    connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }),
+  );
   if (reply.status !== 200) throw await rejection(call, reply);
   return reply;
 }
@@ -47,7 +48,8 @@ function parseReply(text: string): JsonObject {
 
 /** Yields the objects of the reply's events. The network's parts may end within a character, a line or an event. */
 export async function* chunksOf(call: Call, reply: EngineReply): AsyncGenerator<Chunk[]> {
-  if (!reply.contentType.startsWith('text/event-stream')) throw badReply(`is ${reply.contentType || 'untyped'}, not a stream`);
+  if (!reply.contentType.startsWith('text/event-stream'))
+    throw badReply(`is ${reply.contentType || 'untyped'}, not a stream`);
   let chunks: Chunk[] = [];
   let failure: Failure | null = null;
   const onEvent = ({ data }: { data: string }) => {
@@ -78,5 +80,8 @@ function chunkOf(data: string): Chunk | Failure {
   if (!chunk) return badReply(`has an event that is not a JSON object: ${data.slice(0, 200)}`);
   if (!isObject(chunk.error)) return chunk;
   const { message } = chunk.error;
-  return new EngineFailed(`the engine broke off: ${typeof message === 'string' ? message : JSON.stringify(chunk.error)}`, { isAnswer: true });
+  return new EngineFailed(
+    `the engine broke off: ${typeof message === 'string' ? message : JSON.stringify(chunk.error)}`,
+    { isAnswer: true },
+  );
 }

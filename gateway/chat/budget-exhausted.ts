@@ -15,8 +15,18 @@ export async function budgetExhaustedReply(call: Call, why: Failure, { isRecorde
 export function budgetExhaustedBody({ id, request }: Call): JsonObject {
   const isText = request.route === '/v1/completions';
   const empty = isText ? { text: '' } : { message: { role: 'assistant', content: '' } };
-  const choices = Array.from({ length: request.n }, (_, index) => ({ index, ...empty, logprobs: null, finish_reason: 'length' }));
+  const choices = Array.from({ length: request.n }, (_, index) => ({
+    index,
+    ...empty,
+    logprobs: null,
+    finish_reason: 'length',
+  }));
   const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 };
-  const reply = chatReply({ id: `${isText ? 'cmpl' : 'chatcmpl'}-${id}`, model: request.model ?? 'policy', choices, usage });
+  const reply = chatReply({
+    id: `${isText ? 'cmpl' : 'chatcmpl'}-${id}`,
+    model: request.model ?? 'policy',
+    choices,
+    usage,
+  });
   return isText ? { ...reply, object: 'text_completion' } : reply;
 }

@@ -1,10 +1,10 @@
 import type { JsonObject } from '../json.ts';
-import type { LabelSpan, SampledTokens } from './tokens.ts';
+import type { WeightVersionSpan, SampledTokens } from './tokens.ts';
 
 /** One of a call's replies. */
 export type ChoiceResult = SampledTokens & {
   /** Null when the engine does not say which weights sampled which tokens. */
-  versions: LabelSpan[] | null;
+  versions: WeightVersionSpan[] | null;
   finishReason: string | null;
 };
 
@@ -21,4 +21,5 @@ export type CallResult = {
 export const EMPTY_RESULT: CallResult = { prompt: null, choices: [], counted: null, reply: null };
 
 /** Returns the number of ids that were sampled in all choices. */
-export const sampledTokens = ({ choices }: CallResult): number => choices.reduce((sum, { completion }) => sum + (completion?.length ?? 0), 0);
+export const sampledTokens = ({ choices }: CallResult): number =>
+  choices.reduce((sum, { completion }) => sum + (completion?.length ?? 0), 0);

@@ -10,7 +10,7 @@ import { clientGone, engineSilent, Failure, toFailure } from '../failure.ts';
 import { faultOf } from '../fault-of.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 import { reportConstrained } from '../report-constrained.ts';
-import { releaseReservation, type Reservation } from '../reservation.ts';
+import { releaseReservation, type Reservation } from '../budgets.ts';
 import type { Retry } from '../retry/retry.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
 import type { ConversationState } from '../token-in/conversations.ts';
@@ -24,7 +24,14 @@ import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
 
 /** `size` is the body's number of bytes, `client` the client's `User-Agent`. */
-export type PlacedRequest = ModelRequest & { size: number; client: string | null; outline: Outline; conversation: Conversation | null; state: ConversationState; retry: Retry };
+export type PlacedRequest = ModelRequest & {
+  size: number;
+  client: string | null;
+  outline: Outline;
+  conversation: Conversation | null;
+  state: ConversationState;
+  retry: Retry;
+};
 
 type RecordFields = Pick<FinishedCall, 'result' | 'status' | 'httpStatus'> & Partial<FinishedCall>;
 
@@ -58,7 +65,13 @@ export class Call {
   #isWhole = false;
   #committing: Promise<unknown> | null = null;
 
-  constructor(deps: GatewayDeps, trial: TrialNow, request: PlacedRequest, sampled: Record<string, unknown>, reservation: Reservation | null = null) {
+  constructor(
+    deps: GatewayDeps,
+    trial: TrialNow,
+    request: PlacedRequest,
+    sampled: Record<string, unknown>,
+    reservation: Reservation | null = null,
+  ) {
     this.#deps = deps;
     this.#idle = new IdleWatch(deps.settings.idleMs, () => void this.#silent());
     this.trial = trial;
@@ -121,7 +134,11 @@ export class Call {
     if (error instanceof Failure) return error;
     const failure = toFailure(error);
     return failure.code === 'internal_error' || failure.code === 'store_unavailable'
-      ? new Failure(502, 'engine_cut', `the engine's reply broke off: ${error instanceof Error ? error.message : String(error)}`)
+      ? new Failure(
+          502,
+          'engine_cut',
+          `the engine's reply broke off: ${error instanceof Error ? error.message : String(error)}`,
+        )
       : failure;
   }
 
@@ -139,13 +156,24 @@ export class Call {
     const result = this.result();
     const standing = await this.#standing();
     if (standing === 'foreign' || this.#isForeign(result)) {
-      throw new Failure(502, 'policy_label_mismatch', 'the engine no longer has the weights of this run, so its reply was discarded: try again');
+      throw new Failure(
+        502,
+        'weight_version_mismatch',
+        'the engine no longer has the weights of this run, so its reply was discarded: try again',
+      );
     }
     const mode = (await this.lease?.replica.logprobsMode(this.lease.model)) ?? null;
     if (this.signal.aborted && !this.budgetExhausted) throw this.failureOf(this.signal.reason);
     const why = this.budgetExhausted ?? this.#cutByBudget(result);
     const reason = why && reasonOf(why);
-    const committing = this.#record({ result, status: 'completed', httpStatus: 200, reason, published: standing === 'published', mode });
+    const committing = this.#record({
+      result,
+      status: 'completed',
+      httpStatus: 200,
+      reason,
+      published: standing === 'published',
+      mode,
+    });
     this.#committing = committing;
     const refused = await committing;
     this.#end(refused ? 'failed' : 'completed');
@@ -155,17 +183,28 @@ export class Call {
   /** Records a call that failed. If that is impossible it is logged; no agent saw its end. */
   async fail(failure: Failure): Promise<void> {
     // If the agent leaves during a commit, the commit decides how the call ends.
-    if (this.#committing && (await this.#committing.then(() => true, () => false))) return;
+    if (
+      this.#committing &&
+      (await this.#committing.then(
+        () => true,
+        () => false,
+      ))
+    )
+      return;
     if (this.#settled) return;
     const status = failure.code === 'agent_disconnected' ? 'cancelled' : 'failed';
     this.#end(status);
-    if (status === 'failed') this.#deps.log(`call ${this.id} of trial ${this.trial.id}: ${failure.code}: ${failure.message}`);
+    if (status === 'failed')
+      this.#deps.log(`call ${this.id} of trial ${this.trial.id}: ${failure.code}: ${failure.message}`);
     const result = this.result();
     const fillsBytes = failure instanceof BytesUsedUp;
-    const recording = this.#faultOf(failure).then((fault) => this.#recordLast({ result, status, httpStatus: failure.status, reason: reasonOf(failure), fault, fillsBytes }));
+    const recording = this.#faultOf(failure).then((fault) =>
+      this.#recordLast({ result, status, httpStatus: failure.status, reason: reasonOf(failure), fault, fillsBytes }),
+    );
     const recorded = recording.then(
       (refused) => refused && this.#deps.log(`call ${this.id} ended ${status} and is not recorded: ${refused.message}`),
-      (error: unknown) => this.#deps.log(`call ${this.id} of trial ${this.trial.id} ended ${status}, unrecorded: ${String(error)}`),
+      (error: unknown) =>
+        this.#deps.log(`call ${this.id} of trial ${this.trial.id} ended ${status}, unrecorded: ${String(error)}`),
     );
     // When the database is away the agent has waited long enough and gets its error at once.
     if (failure.code !== 'store_unavailable') await recorded;
@@ -173,7 +212,14 @@ export class Call {
 
   /** Ends a call whose agent gets `reply` instead of an engine's. It gets it once the call is recorded as failed for `why`. */
   async refuse(why: Failure, reply: Record<string, unknown>): Promise<void> {
-    const recording = this.#recordLast({ result: { ...this.result(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why), fault: faultOf(why), fillsBytes: why instanceof BytesUsedUp });
+    const recording = this.#recordLast({
+      result: { ...this.result(), reply },
+      status: 'failed',
+      httpStatus: 200,
+      reason: reasonOf(why),
+      fault: faultOf(why),
+      fillsBytes: why instanceof BytesUsedUp,
+    });
     const refused = await recording.finally(() => this.#end('failed'));
     if (refused) throw refused;
   }
@@ -191,7 +237,12 @@ export class Call {
     const { id, attempt } = this.trial;
     const now = await withStoreRetry(this.#deps, () => this.#deps.trials.find(id));
     if (now?.attempt !== attempt || now.status !== 'created') return attemptEnded(id, attempt);
-    if (this.#reservation && !(this.id in (now.reserved ?? {}))) return new Failure(503, 'reservation_lost', "another call has taken this call's reservation of the trial's budgets: try again");
+    if (this.#reservation && !(this.id in (now.reserved ?? {})))
+      return new Failure(
+        503,
+        'reservation_lost',
+        "another call has taken this call's reservation of the trial's budgets: try again",
+      );
     return new BytesUsedUp(now);
   }
 
@@ -231,13 +282,19 @@ export class Call {
   #isForeign({ choices }: CallResult): boolean {
     const { runId } = this.trial;
     if (runId === null || (this.lease && isAdapter(this.lease))) return false;
-    return choices.some(({ versions, completion }) => versions && versionSpans(versions, runId, completion?.length ?? 0) === 'foreign');
+    return choices.some(
+      ({ versions, completion }) => versions && versionSpans(versions, runId, completion?.length ?? 0) === 'foreign',
+    );
   }
 
   #cutByBudget({ choices }: CallResult): Failure | null {
     const { tokens, cut } = this.#reservation ?? { tokens: null, cut: null };
     const share = Math.floor((tokens ?? Infinity) / this.request.n);
-    return choices.some(({ finishReason, completion }) => finishReason === 'length' && (completion?.length ?? 0) >= share) ? cut : null;
+    return choices.some(
+      ({ finishReason, completion }) => finishReason === 'length' && (completion?.length ?? 0) >= share,
+    )
+      ? cut
+      : null;
   }
 
   /** Returns whether the engine still has the weights of the call. A trial without a run accepts any weights. */
@@ -277,7 +334,23 @@ export class Call {
   async #recordOrSayWhy(end: RecordFields): Promise<Failure | null> {
     const { id, trial, request, inForce: sampled, bindsTools, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
-    const record = recordOf({ id, trial, request, sampled, bindsTools, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, fault: null, published: false, mode: null, fillsBytes: false, ...end });
+    const record = recordOf({
+      id,
+      trial,
+      request,
+      sampled,
+      bindsTools,
+      reserved,
+      lease,
+      firstTokenAt,
+      startedAt: this.#startedAt,
+      reason: null,
+      fault: null,
+      published: false,
+      mode: null,
+      fillsBytes: false,
+      ...end,
+    });
     try {
       const recording = this.#remembered(record);
       this.#deps.conversations.expect(record, recording);
@@ -288,11 +361,21 @@ export class Call {
       }
       const why = await this.#whyRefused();
       // Without this record an agent could sample uncounted tokens again and again.
-      if (why instanceof BytesUsedUp && !end.fillsBytes) await this.#record({ result: EMPTY_RESULT, status: 'failed', httpStatus: why.status, reason: reasonOf(why), fault: faultOf(why), fillsBytes: true });
+      if (why instanceof BytesUsedUp && !end.fillsBytes)
+        await this.#record({
+          result: EMPTY_RESULT,
+          status: 'failed',
+          httpStatus: why.status,
+          reason: reasonOf(why),
+          fault: faultOf(why),
+          fillsBytes: true,
+        });
       return why;
     } catch (error) {
       if (error instanceof Failure) throw error;
-      throw new Failure(500, 'not_recorded', 'the call could not be recorded: the gateway\'s log has the reason', { cause: error });
+      throw new Failure(500, 'not_recorded', "the call could not be recorded: the gateway's log has the reason", {
+        cause: error,
+      });
     }
   }
 }

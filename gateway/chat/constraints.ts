@@ -6,7 +6,15 @@ export type BindsTools = 'never' | 'strict' | 'always';
 
 /** vLLM's own fields for a grammar, with the words that tell a model the same. */
 const GRAMMARS = new Map<string, (value: unknown) => string>([
-  ['structured_outputs', (value) => (isObject(value) ? Object.entries(value).flatMap(([kind, form]) => (isSet(form) ? FORMS.get(kind)?.(form) : null) ?? []).join(' ') : '')],
+  [
+    'structured_outputs',
+    (value) =>
+      isObject(value)
+        ? Object.entries(value)
+            .flatMap(([kind, form]) => (isSet(form) ? FORMS.get(kind)?.(form) : null) ?? [])
+            .join(' ')
+        : '',
+  ],
   ['guided_json', asSchema],
   ['guided_regex', asRegex],
   ['guided_choice', asChoice],
@@ -53,7 +61,12 @@ export function relaxed(body: JsonObject): JsonObject {
 
 function hintOf(body: JsonObject): string {
   if (isForced(body.tool_choice)) return toolHint(body);
-  const form = [formatHint(body.response_format), ...[...GRAMMARS].map(([field, say]) => (isSet(body[field]) ? say(body[field]) : ''))].filter((each) => each !== '').join(' ');
+  const form = [
+    formatHint(body.response_format),
+    ...[...GRAMMARS].map(([field, say]) => (isSet(body[field]) ? say(body[field]) : '')),
+  ]
+    .filter((each) => each !== '')
+    .join(' ');
   const mayCall = Array.isArray(body.tools) && body.tools.length > 0 && body.tool_choice !== 'none';
   return form !== '' && mayCall ? `When you answer without calling a tool: ${form}` : form;
 }
@@ -61,14 +74,19 @@ function hintOf(body: JsonObject): string {
 function toolHint({ tool_choice: choice, tools }: JsonObject): string {
   const named = isObject(choice) && isObject(choice.function) ? choice.function.name : null;
   if (typeof named === 'string') return `Answer by calling the tool ${named}.`;
-  const names = (Array.isArray(tools) ? tools : []).flatMap((tool) => (isObject(tool) && isObject(tool.function) && typeof tool.function.name === 'string' ? [tool.function.name] : []));
-  return names.length === 1 ? `Answer by calling the tool ${names[0]}.` : `Answer by calling one of these tools: ${names.join(', ')}.`;
+  const names = (Array.isArray(tools) ? tools : []).flatMap((tool) =>
+    isObject(tool) && isObject(tool.function) && typeof tool.function.name === 'string' ? [tool.function.name] : [],
+  );
+  return names.length === 1
+    ? `Answer by calling the tool ${names[0]}.`
+    : `Answer by calling one of these tools: ${names.join(', ')}.`;
 }
 
 function formatHint(format: unknown): string {
   if (!isFormat(format)) return '';
   if (format.type === 'json_object') return asObject();
-  if (format.type === 'json_schema') return asSchema(isObject(format.json_schema) ? (format.json_schema.schema ?? format.json_schema) : {});
+  if (format.type === 'json_schema')
+    return asSchema(isObject(format.json_schema) ? (format.json_schema.schema ?? format.json_schema) : {});
   return asGrammar(format);
 }
 
@@ -102,7 +120,9 @@ function withHint({ messages, continue_final_message: goesOn }: JsonObject, hint
   const all: unknown[] = Array.isArray(messages) ? messages : [];
   const at = all.findLastIndex((message) => isObject(message) && message.role !== 'assistant');
   if (at < 0 || (at < all.length - 1 && goesOn !== true)) return [...all, { role: 'user', content: hint }];
-  return all.map((message, i) => (i === at && isObject(message) ? { ...message, content: added(message.content, hint) } : message));
+  return all.map((message, i) =>
+    i === at && isObject(message) ? { ...message, content: added(message.content, hint) } : message,
+  );
 }
 
 function added(content: unknown, hint: string): unknown {
@@ -122,7 +142,10 @@ const isFormat = (format: unknown): format is JsonObject => isObject(format) && 
 
 function isBound({ tools, tool_choice: choice }: JsonObject, bindsTools: BindsTools): boolean {
   if (!Array.isArray(tools) || tools.length === 0 || choice === 'none' || bindsTools === 'never') return false;
-  return bindsTools === 'always' || tools.some((tool) => isObject(tool) && isObject(tool.function) && tool.function.strict === true);
+  return (
+    bindsTools === 'always' ||
+    tools.some((tool) => isObject(tool) && isObject(tool.function) && tool.function.strict === true)
+  );
 }
 
 /** True when a field of a request asks for anything. */

@@ -11,7 +11,7 @@ import { EMPTY_RESULT } from './call-result.ts';
 import { engineBody } from './engine-body.ts';
 import { EngineFailed } from './rejection.ts';
 import { boundedForMask } from './sampling.ts';
-import type { Chunk } from './token-chunk.ts';
+import type { Chunk } from './token-json.ts';
 
 /**
  * Sends the call to a replica and returns once its reply, or a stream's first chunks, are there. Until then the agent has seen nothing, so
@@ -59,18 +59,34 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
 }
 
 async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer> {
-  const { replica, label, model } = lease;
+  const { replica, weightVersion, model } = lease;
   if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
   call.lease = lease;
   // The gateway waits for slow engines. If an engine's routes for ids fail, its ordinary route may still answer.
-  const traits = deps.settings.tokenIn ? await raceAbort(replica.traits(model).catch(() => null), call.signal) : null;
+  const traits = deps.settings.tokenIn
+    ? await raceAbort(
+        replica.traits(model).catch(() => null),
+        call.signal,
+      )
+    : null;
   call.bindsTools = traits?.bindsTools ?? 'strict';
   call.inForce = traits?.masks ? boundedForMask(call.sampled) : call.sampled;
-  const { body, leftOut } = await adaptMessages(replica, model, engineBody(call.request, call.inForce, { model, label }));
+  const { body, leftOut } = await adaptMessages(
+    replica,
+    model,
+    engineBody(call.request, call.inForce, { model, weightVersion }),
+  );
   const { outline, state } = call.request;
   const fresh = leftOut.filter(({ place }) => !state.known.has(outline.lists.messages?.[place]?.digest ?? ''));
-  reportLeftOut(deps, call.trial.id, fresh.map(({ feature, place }) => ({ at: `messages.${place}`, value: { type: feature } })));
-  return (await answerByIds(call, replica, traits, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
+  reportLeftOut(
+    deps,
+    call.trial.id,
+    fresh.map(({ feature, place }) => ({ at: `messages.${place}`, value: { type: feature } })),
+  );
+  return (
+    (await answerByIds(call, replica, traits, body)) ??
+    ordinaryAnswer(call, await post(call, replica, call.request.route, body))
+  );
 }
 
 /**

@@ -5,14 +5,16 @@ import type { ModelRequest } from './request.ts';
 export function engineBody(
   request: ModelRequest,
   sampled: JsonObject,
-  target: { model: string | null; label: string | null },
+  target: { model: string | null; weightVersion: string | null },
 ): JsonObject {
   const { stream_options } = request.body;
   return {
     ...sampled,
     ...(target.model === null ? {} : { model: target.model }),
-    ...(target.label === null ? {} : { cache_salt: cacheSalt(target.label) }),
-    ...(request.stream ? { stream_options: { ...(isObject(stream_options) ? stream_options : {}), include_usage: true } } : {}),
+    ...(target.weightVersion === null ? {} : { cache_salt: cacheSalt(target.weightVersion) }),
+    ...(request.stream
+      ? { stream_options: { ...(isObject(stream_options) ? stream_options : {}), include_usage: true } }
+      : {}),
     return_token_ids: true,
     ...logprobsOf(request, sampled),
   };
@@ -25,7 +27,7 @@ function logprobsOf({ route, wants }: ModelRequest, { logprobs, top_logprobs }: 
 }
 
 /**
- * vLLM accepts at most 128 characters, without `@` and `/`. An engine outside any run may have any label, so all of it is encoded; the
+ * vLLM accepts at most 128 characters, without `@` and `/`. An engine outside any run may have any weight version, so all of it is encoded; the
  * version is at its end, which is kept. The canary has its own salt (`gpu-workers/trialgate_gpu/engine.py`).
  */
-const cacheSalt = (label: string): string => encodeURIComponent(label).slice(-128);
+const cacheSalt = (weightVersion: string): string => encodeURIComponent(weightVersion).slice(-128);

@@ -2,7 +2,8 @@
 type Advice = { mode: string; instead: string };
 type Framework = { name: string; agent: RegExp; fields: Record<string, Advice> };
 
-const PROMPTED_OUTPUT = 'PromptedOutput with a profile of supports_json_object_output=False and openai_supports_strict_tool_definition=False';
+const PROMPTED_OUTPUT =
+  'PromptedOutput with a profile of supports_json_object_output=False and openai_supports_strict_tool_definition=False';
 
 const FRAMEWORKS: readonly Framework[] = [
   {
@@ -11,7 +12,10 @@ const FRAMEWORKS: readonly Framework[] = [
     fields: {
       tool_choice: { mode: 'output_type', instead: PROMPTED_OUTPUT },
       response_format: { mode: 'NativeOutput or PromptedOutput', instead: PROMPTED_OUTPUT },
-      strict_tools: { mode: 'tools, which are strict where their schema allows that', instead: 'a profile of openai_supports_strict_tool_definition=False, or strict=False on each tool' },
+      strict_tools: {
+        mode: 'tools, which are strict where their schema allows that',
+        instead: 'a profile of openai_supports_strict_tool_definition=False, or strict=False on each tool',
+      },
     },
   },
   {
@@ -20,7 +24,10 @@ const FRAMEWORKS: readonly Framework[] = [
     fields: {
       tool_choice: { mode: 'tool_choice of the model settings', instead: 'the tool_choice auto' },
       response_format: { mode: 'output_type', instead: 'no output_type' },
-      strict_tools: { mode: 'function tools, which are strict by default', instead: 'strict_mode=False (Python) or strict: false (JavaScript) on each tool' },
+      strict_tools: {
+        mode: 'function tools, which are strict by default',
+        instead: 'strict_mode=False (Python) or strict: false (JavaScript) on each tool',
+      },
     },
   },
   {
@@ -36,9 +43,18 @@ const FRAMEWORKS: readonly Framework[] = [
 
 /** Most frameworks use OpenAI's or Anthropic's own SDK and do not name themselves. */
 const ANY_FRAMEWORK: Record<string, Advice> = {
-  tool_choice: { mode: "such as LangGraph's ToolStrategy, smolagents' ToolCallingAgent or the SDK's tool_choice", instead: 'the tool_choice auto' },
-  response_format: { mode: "such as LangGraph's ProviderStrategy, LiteLLM's response_format, smolagents' structured CodeAgent or the SDK's parse", instead: 'a prompt that asks for the form' },
-  strict_tools: { mode: "such as the SDK's strict tools or LangGraph's ProviderStrategy", instead: 'tools without strict' },
+  tool_choice: {
+    mode: "such as LangGraph's ToolStrategy, smolagents' ToolCallingAgent or the SDK's tool_choice",
+    instead: 'the tool_choice auto',
+  },
+  response_format: {
+    mode: "such as LangGraph's ProviderStrategy, LiteLLM's response_format, smolagents' structured CodeAgent or the SDK's parse",
+    instead: 'a prompt that asks for the form',
+  },
+  strict_tools: {
+    mode: "such as the SDK's strict tools or LangGraph's ProviderStrategy",
+    instead: 'tools without strict',
+  },
 };
 const OWN_FIELD: Advice = { mode: 'set by the agent itself', instead: 'a prompt that asks for the form' };
 
@@ -47,7 +63,13 @@ export function constrainedAdvice(fields: readonly string[], userAgent: string |
   const framework = FRAMEWORKS.find(({ agent }) => agent.test(userAgent ?? ''));
   const advice = fields.map((field) => (framework?.fields ?? ANY_FRAMEWORK)[field] ?? OWN_FIELD);
   const joined = (texts: readonly string[], by: string): string => [...new Set(texts)].join(by);
-  const sent = `${fields.join(' and ')} (${framework ? `${framework.name}: ` : ''}${joined(advice.map(({ mode }) => mode), '; ')})`;
-  const instead = joined(advice.map((each) => each.instead), ', and ');
+  const sent = `${fields.join(' and ')} (${framework ? `${framework.name}: ` : ''}${joined(
+    advice.map(({ mode }) => mode),
+    '; ',
+  )})`;
+  const instead = joined(
+    advice.map((each) => each.instead),
+    ', and ',
+  );
   return `the requests use ${sent}, so the engine forces the form of the reply by a grammar. Such calls are trained only with the engine's sampling mask. Set \`constrained_decoding: hint\` in the run file, or use ${instead} (docs/clients/README.md)`;
 }

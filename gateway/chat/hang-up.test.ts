@@ -38,9 +38,11 @@ function holdAt(path: string) {
   return held;
 }
 
-const inSamples = async (trialId: string): Promise<string[]> => (await context.samplesOf(trialId)).flatMap((sample) => sample.call_ids);
+const inSamples = async (trialId: string): Promise<string[]> =>
+  (await context.samplesOf(trialId)).flatMap((sample) => sample.call_ids);
 
-const hangsUp = (parses: boolean, first: boolean, path: string, completion: string | null = null) => [false, true].map((stream) => ({ parses, first, path, stream, completion }));
+const hangsUp = (parses: boolean, first: boolean, path: string, completion: string | null = null) =>
+  [false, true].map((stream) => ({ parses, first, path, stream, completion }));
 
 test.each([
   ...hangsUp(true, true, CHAT),
@@ -48,34 +50,49 @@ test.each([
   ...hangsUp(true, false, GENERATE),
   ...hangsUp(false, false, GENERATE),
   ...hangsUp(true, false, DERENDER, 'there'),
-])('when an agent hangs up at $path, the engine’s request is aborted and the call is cancelled and not trained (stream: $stream, parses: $parses)', async ({ parses, first, path, stream, completion }) => {
-  const { trial, messages: later } = await secondTurn({ parses });
-  const messages = first ? [ask('another')] : later;
-  const agent = new AbortController();
-  const held = holdAt(path);
-  context.toy.script = [{ text: 'there' }];
-  const reply = trial.chat({ messages, stream }, { signal: agent.signal }).then((response) => response.text());
-  reply.catch(() => {});
-  await eventually(() => held.begun);
-  agent.abort();
-  await eventually(() => held.aborted);
-  const [before, call, ...more] = await eventually(async () => {
-    const calls = await trial.calls();
-    return calls.length > 1 ? calls : null;
-  });
-  expect(more).toEqual([]);
-  expect(call).toMatchObject({ status: 'cancelled', httpStatus: 499, reason: expect.stringMatching(/^agent_disconnected/), finishReason: null, engine: context.toy.url });
-  const generated = context.toy.generated.at(-1)?.completion;
-  expect(call?.completionTokenIds && [...call.completionTokenIds]).toEqual(completion === null ? null : generated);
-  expect(await inSamples(trial.id)).toEqual([before?.id]);
-  expect(countersOf(await context.metrics())).toEqual({ accepted: 4, completed: 3, failed: 0, cancelled: 1, inFlight: 0 });
-  // Its next request is answered as if nothing had happened.
-  context.toy.script = [{ text: 'again' }];
-  expect((await trial.chat({ messages: later })).status).toBe(200);
-  expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', continuation: 'clean' });
-});
+])(
+  'when an agent hangs up during $path, the gateway aborts it and records a cancelled, untrained call (stream: $stream, parses: $parses)',
+  async ({ parses, first, path, stream, completion }) => {
+    const { trial, messages: later } = await secondTurn({ parses });
+    const messages = first ? [ask('another')] : later;
+    const agent = new AbortController();
+    const held = holdAt(path);
+    context.toy.script = [{ text: 'there' }];
+    const reply = trial.chat({ messages, stream }, { signal: agent.signal }).then((response) => response.text());
+    reply.catch(() => {});
+    await eventually(() => held.begun);
+    agent.abort();
+    await eventually(() => held.aborted);
+    const [before, call, ...more] = await eventually(async () => {
+      const calls = await trial.calls();
+      return calls.length > 1 ? calls : null;
+    });
+    expect(more).toEqual([]);
+    expect(call).toMatchObject({
+      status: 'cancelled',
+      httpStatus: 499,
+      reason: expect.stringMatching(/^agent_disconnected/),
+      finishReason: null,
+      engine: context.toy.url,
+    });
+    const generated = context.toy.generated.at(-1)?.completion;
+    expect(call?.completionTokenIds && [...call.completionTokenIds]).toEqual(completion === null ? null : generated);
+    expect(await inSamples(trial.id)).toEqual([before?.id]);
+    expect(countersOf(await context.metrics())).toEqual({
+      accepted: 4,
+      completed: 3,
+      failed: 0,
+      cancelled: 1,
+      inFlight: 0,
+    });
+    // Its next request is answered as if nothing had happened.
+    context.toy.script = [{ text: 'again' }];
+    expect((await trial.chat({ messages: later })).status).toBe(200);
+    expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', continuation: 'clean' });
+  },
+);
 
-test('what was streamed to an agent that hung up is recorded as sampled, and is not trained on', async () => {
+test('what an engine streamed to an agent that hung up is recorded as it was sampled, and is not trained on', async () => {
   const { trial, messages } = await secondTurn({ parses: false });
   const agent = new AbortController();
   context.toy.script = [{ text: 'a reply of many tokens' }];
@@ -106,30 +123,33 @@ test('what was streamed to an agent that hung up is recorded as sampled, and is 
   expect(await inSamples(trial.id)).toEqual([before?.id]);
 });
 
-test.each([false, true])('a call whose agent hangs up while it waits for a replica is cancelled and never sent (stream: %s)', async (stream) => {
-  await secondTurn({ parses: true });
-  const before = context.toy.generated.length;
-  await context.givePool('run', 'run@1', false);
-  const trial = await context.trial({ runId: 'run' });
-  const agent = new AbortController();
-  const reply = trial.chat({ messages: [ask('one')], stream }, { signal: agent.signal });
-  reply.catch(() => {});
-  await eventually(async () => (countersOf(await context.metrics())).inFlight === 1);
-  agent.abort();
-  const [call] = await eventually(async () => {
-    const calls = await trial.calls();
-    return calls.length > 0 ? calls : null;
-  });
-  expect(call).toMatchObject({ status: 'cancelled', httpStatus: 499, engine: null, promptTokenIds: null });
-  context.toy.label = 'run@1';
-  await context.givePool('run', 'run@1');
-  context.toy.script = [{ text: 'hello' }];
-  expect((await trial.chat({ messages: [ask('one')] })).status).toBe(200);
-  expect(context.toy.generated).toHaveLength(before + 1);
-  expect(await trial.calls()).toHaveLength(2);
-});
+test.each([false, true])(
+  'a call whose agent hangs up while it waits for a replica is cancelled and never sent to an engine (stream: %s)',
+  async (stream) => {
+    await secondTurn({ parses: true });
+    const before = context.toy.generated.length;
+    await context.givePool('run', 'run@1', false);
+    const trial = await context.trial({ runId: 'run' });
+    const agent = new AbortController();
+    const reply = trial.chat({ messages: [ask('one')], stream }, { signal: agent.signal });
+    reply.catch(() => {});
+    await eventually(async () => countersOf(await context.metrics()).inFlight === 1);
+    agent.abort();
+    const [call] = await eventually(async () => {
+      const calls = await trial.calls();
+      return calls.length > 0 ? calls : null;
+    });
+    expect(call).toMatchObject({ status: 'cancelled', httpStatus: 499, engine: null, promptTokenIds: null });
+    context.toy.weightVersion = 'run@1';
+    await context.givePool('run', 'run@1');
+    context.toy.script = [{ text: 'hello' }];
+    expect((await trial.chat({ messages: [ask('one')] })).status).toBe(200);
+    expect(context.toy.generated).toHaveLength(before + 1);
+    expect(await trial.calls()).toHaveLength(2);
+  },
+);
 
-test('a call whose agent hangs up while a busy engine is asked for its label is cancelled', async () => {
+test('a call whose agent hangs up while the gateway asks a busy engine for its weight version is cancelled', async () => {
   await context.serve({ route: (_, path) => (path === '/weight_info' ? new Promise(() => {}) : undefined) });
   const trial = await context.trial();
   const agent = new AbortController();

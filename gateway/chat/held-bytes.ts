@@ -13,11 +13,19 @@ const [MASK_ID, MASK] = [8, 32];
 /** Returns about how many bytes a call holds in memory until it is committed. `size` is that of its request's body. */
 export function heldBytes(size: number, result: CallResult): number {
   const tokens = sampledTokens(result);
-  return size + TOKEN * ((result.prompt?.length ?? 0) + tokens) + maskBytes(result) + choicesOf(result.reply).reduce((sum, choice) => sum + entriesBytes(choice), 0);
+  return (
+    size +
+    TOKEN * ((result.prompt?.length ?? 0) + tokens) +
+    maskBytes(result) +
+    choicesOf(result.reply).reduce((sum, choice) => sum + entriesBytes(choice), 0)
+  );
 }
 
 function maskBytes({ choices }: CallResult): number {
-  return choices.reduce((sum, { mask }) => (mask ?? []).reduce((bytes, ids) => bytes + MASK + MASK_ID * ids.length, sum), 0);
+  return choices.reduce(
+    (sum, { mask }) => (mask ?? []).reduce((bytes, ids) => bytes + MASK + MASK_ID * ids.length, sum),
+    0,
+  );
 }
 
 /**
@@ -28,7 +36,10 @@ function entriesBytes({ logprobs }: JsonObject): number {
   if (!isObject(logprobs)) return 0;
   const { content, token_logprobs, top_logprobs } = logprobs;
   if (Array.isArray(content)) return content.length * (ENTRY + ALTERNATIVE * countOf(content.at(-1)?.top_logprobs));
-  return Array.isArray(token_logprobs) ? token_logprobs.length * (ENTRY + ALTERNATIVE * countOf(Array.isArray(top_logprobs) ? top_logprobs.at(-1) : null)) : 0;
+  return Array.isArray(token_logprobs)
+    ? token_logprobs.length * (ENTRY + ALTERNATIVE * countOf(Array.isArray(top_logprobs) ? top_logprobs.at(-1) : null))
+    : 0;
 }
 
-const countOf = (alternatives: unknown): number => (Array.isArray(alternatives) ? alternatives : isObject(alternatives) ? Object.keys(alternatives) : []).length;
+const countOf = (alternatives: unknown): number =>
+  (Array.isArray(alternatives) ? alternatives : isObject(alternatives) ? Object.keys(alternatives) : []).length;

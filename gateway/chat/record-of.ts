@@ -42,14 +42,25 @@ export type FinishedCall = {
 };
 
 /** Builds the database record of a finished call. For a request that the engine or the gateway refused, the record keeps the digest and the size. */
-export function recordOf({ id, trial, request, sampled, lease, result, published, mode, bindsTools, ...end }: FinishedCall): CallRecord {
+export function recordOf({
+  id,
+  trial,
+  request,
+  sampled,
+  lease,
+  result,
+  published,
+  mode,
+  bindsTools,
+  ...end
+}: FinishedCall): CallRecord {
   const { prompt, choices, reply } = result;
-  const label = lease?.label ?? null;
+  const weightVersion = lease?.weightVersion ?? null;
   const from = sampledFrom(sampled, mode, bindsTools);
   const constraints = constraintsOf(request.body, bindsTools);
   // An engine that binds all tools still forces the tools' schemas on a relaxed request.
   const isHinted = isRelaxed(request.body, trial) && constraintsOf(sampled, bindsTools).length === 0;
-  const version = trial.runId === null ? null : versionOf(label);
+  const version = trial.runId === null ? null : versionOf(weightVersion);
   const choiceOf = (choice: ChoiceResult): Omit<ChoiceRecord, 'id'> => {
     const { completion, logprobs, mask, finishReason } = choice;
     const isMaskNeeded = from === 'mask' && isMasked(choice);
@@ -61,7 +72,10 @@ export function recordOf({ id, trial, request, sampled, lease, result, published
       finishReason,
       policyVersion: spans ? Math.min(...spans.map((span) => span.version)) : version,
       versionSpans: spans && spans.length > 1 ? spans : null,
-      untrainable: completion || end.status === 'completed' ? (defect(choice, result, from === 'all' || isMaskNeeded) ?? (published && !spans ? 'policy_changed' : null)) : null,
+      untrainable:
+        completion || end.status === 'completed'
+          ? (defect(choice, result, from === 'all' || isMaskNeeded) ?? (published && !spans ? 'policy_changed' : null))
+          : null,
     };
   };
   const isRefused = end.status === 'failed' && end.httpStatus < 500;
@@ -85,19 +99,34 @@ export function recordOf({ id, trial, request, sampled, lease, result, published
     base: isRefused ? null : request.state.base,
     known: request.state.known,
     size: heldBytes(request.size, result),
-    sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}), ...(constraints.length > 0 ? { constraints, constrained_decoding: isHinted ? 'hint' : 'enforce', client: request.client } : {}), ...forcedOf(trial.sampling, sampled) },
+    sampling: {
+      ...samplingOf(sampled),
+      ...(mode ? { logprobs_mode: mode } : {}),
+      ...(constraints.length > 0
+        ? { constraints, constrained_decoding: isHinted ? 'hint' : 'enforce', client: request.client }
+        : {}),
+      ...forcedOf(trial.sampling, sampled),
+    },
     engine: lease?.replica.connection.url ?? null,
-    policyLabel: (lease && isAdapter(lease) ? null : reportedLabel(choices)) ?? label,
+    weightVersion: (lease && isAdapter(lease) ? null : reportedWeightVersion(choices)) ?? weightVersion,
     parentId: request.state.parent?.callId ?? null,
     continuation: continuationOf(request.state, prompt),
     choices: [{ id, ...first }, ...more.map((choice) => ({ id: crypto.randomUUID(), ...choice }))],
   };
 }
 
-const NOTHING_SAMPLED = { completionTokenIds: null, logprobs: null, finishReason: null, policyVersion: null, versionSpans: null, untrainable: null };
+const NOTHING_SAMPLED = {
+  completionTokenIds: null,
+  logprobs: null,
+  finishReason: null,
+  policyVersion: null,
+  versionSpans: null,
+  untrainable: null,
+};
 
-/** Returns the label of the first tokens from the engine's reply. The label that was read before the call may be older. */
-const reportedLabel = (choices: readonly ChoiceResult[]): string | null => choices.find(({ versions }) => versions)?.versions?.[0]?.version.toWellFormed() ?? null;
+/** Returns the weight version of the first tokens from the engine's reply. The weight version that was read before the call may be older. */
+const reportedWeightVersion = (choices: readonly ChoiceResult[]): string | null =>
+  choices.find(({ versions }) => versions)?.versions?.[0]?.version.toWellFormed() ?? null;
 
 function knownSpans({ versions, completion }: ChoiceResult, runId: string | null) {
   const spans = versions && versionSpans(versions, runId, completion?.length ?? 0);
@@ -109,7 +138,10 @@ function defect(choice: ChoiceResult, result: CallResult, reproducible: boolean)
   return defectOf(result.prompt, choice) ?? miscounted ?? (reproducible ? null : 'sampling_not_reproducible');
 }
 
-function continuationOf({ parent, isEdited, isFirst }: ConversationState, prompt: readonly number[] | null): Continuation | null {
+function continuationOf(
+  { parent, isEdited, isFirst }: ConversationState,
+  prompt: readonly number[] | null,
+): Continuation | null {
   if (isFirst || prompt === null) return null;
   if (!parent || isEdited) return 'forked';
   return startsWith(prompt, parent.tokenIds) ? 'clean' : 'realigned';

@@ -28,14 +28,18 @@ export async function rejection(call: Call, reply: EngineReply): Promise<Failure
   const reported = isObject(body?.error) ? body.error : null;
   const message = typeof reported?.message === 'string' ? reported.message : text.slice(0, 500);
   // A wrong key or route of the engine is the deployment's problem, and the agent must not see it.
-  if (ITS_OWN.has(status)) return new EngineFailed(`the engine answered ${status}: ${message}`, { isAnswer: status === 500 });
+  if (ITS_OWN.has(status))
+    return new EngineFailed(`the engine answered ${status}: ${message}`, { isAnswer: status === 500 });
   if (status >= 500 || status === 401 || status === 403 || status < 400) {
-    return new Failure(502, 'engine_error', `the engine answered ${status}: ${message}`, { fault: status === NOT_IMPLEMENTED ? 'request' : 'engine' });
+    return new Failure(502, 'engine_error', `the engine answered ${status}: ${message}`, {
+      fault: status === NOT_IMPLEMENTED ? 'request' : 'engine',
+    });
   }
   if (status === 404) {
     call.lease?.replica.forget();
     // The adapter was just unloaded, or its engine restarted. The next lease reads which models are loaded.
-    if (call.lease && isAdapter(call.lease)) return new EngineFailed(`the engine answered 404: ${message}`, { isAnswer: false });
+    if (call.lease && isAdapter(call.lease))
+      return new EngineFailed(`the engine answered 404: ${message}`, { isAnswer: false });
   }
   if (status === 400 && exceedsContext(reported, message)) {
     const error = { ...reported, message, code: 'context_length_exceeded' };
@@ -47,7 +51,10 @@ export async function rejection(call: Call, reply: EngineReply): Promise<Failure
 
 function exceedsContext(reported: Record<string, unknown> | null, message: string): boolean {
   if (reported?.code === 'context_length_exceeded' || reported?.param === 'input_tokens') return true;
-  return /maximum (context|model) length|context (length|window) (is|of|exceeded)/i.test(message) && reported?.param !== 'max_tokens';
+  return (
+    /maximum (context|model) length|context (length|window) (is|of|exceeded)/i.test(message) &&
+    reported?.param !== 'max_tokens'
+  );
 }
 
 export const badReply = (what: string) => new Failure(502, 'bad_engine_reply', `the engine's reply ${what}`);

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { badFields } from '../bad-fields.ts';
+import { check } from '../check.ts';
 import { parseModelRequest, type JsonObject } from '../json.ts';
 import type { Protocol } from '../protocols/protocol.ts';
 import type { LeftOut } from '../protocols/unserved.ts';
@@ -56,11 +56,8 @@ type Kind = { protocol: Protocol; route: Route; shape: z.ZodType };
 /** Reads a request whose body is in the engine's own form. */
 export function readRequest(bytes: Uint8Array<ArrayBuffer>, { protocol, route, shape }: Kind): ModelRequest {
   const body = parseModelRequest(bytes);
-  const checked = common.safeParse(body);
-  const misshapen = shape.safeParse(body).error;
-  if (misshapen) throw badFields(misshapen);
-  if (!checked.success) throw badFields(checked.error);
-  const { stream, stream_options, model, n, max_tokens, max_completion_tokens } = checked.data;
+  check(shape, body);
+  const { stream, stream_options, model, n, max_tokens, max_completion_tokens } = check(common, body);
   return {
     protocol,
     route,

@@ -3,7 +3,18 @@ import { sampledBody, sampledFrom } from './sampling.ts';
 
 test.each([
   [{}, 'all'],
-  [{ temperature: 0.7, top_p: 1, top_k: -1, min_p: 0, tool_choice: 'auto', response_format: { type: 'text' }, logit_bias: {} }, 'all'],
+  [
+    {
+      temperature: 0.7,
+      top_p: 1,
+      top_k: -1,
+      min_p: 0,
+      tool_choice: 'auto',
+      response_format: { type: 'text' },
+      logit_bias: {},
+    },
+    'all',
+  ],
   [{ top_k: 0, stop: ['x'], seed: 1, tools: [{}], bad_words: [] }, 'all'],
   [{ temperature: 0 }, 'unknown'],
   [{ top_p: 0.99 }, 'mask'],
@@ -24,11 +35,12 @@ test.each([
   [{ tools: [{ type: 'function', function: { name: 'f', strict: true } }], tool_choice: 'none' }, 'all'],
   [{ top_k: 1 }, 'unknown'],
   [{ top_p: 0.9, presence_penalty: 1 }, 'unknown'],
-])('a request with %j samples from a distribution of the kind `%s`', (body, expected) => {
+])('the gateway classifies the tokens that a request with %j may sample from as `%s`', (body, expected) => {
   expect(sampledFrom(body, 'processed_logprobs', 'strict')).toBe(expected);
 });
 
-test('the replies to one request share the rest of a token budget', () => {
-  const asked = (n: number) => sampledBody({ body: {}, maxTokens: null, n }, { runId: null, sampling: {} }, 7).max_tokens;
+test('the several replies to one request share the tokens that are left in their trial’s budget', () => {
+  const asked = (n: number) =>
+    sampledBody({ body: {}, maxTokens: null, n }, { runId: null, sampling: {} }, 7).max_tokens;
   expect([1, 3, 7].map(asked)).toEqual([7, 2, 1]);
 });

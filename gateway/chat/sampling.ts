@@ -33,16 +33,24 @@ export function sampledBody(
 }
 
 /** Returns the request's template variables, overridden by the trial's own. A text completion has no chat template. */
-export function withTemplate({ messages, chat_template_kwargs: own }: JsonObject, { sampling }: { sampling: Sampling }): JsonObject {
+export function withTemplate(
+  { messages, chat_template_kwargs: own }: JsonObject,
+  { sampling }: { sampling: Sampling },
+): JsonObject {
   const { chat_template_kwargs: forced } = sampling;
   return forced && messages !== undefined ? { chat_template_kwargs: { ...(isObject(own) ? own : {}), ...forced } } : {};
 }
 
 /** True when the prompt asks for the form of the reply instead of a constraint on the engine. */
-export const isRelaxed = (body: JsonObject, { sampling }: { sampling: Sampling }): boolean => sampling.constrained_decoding === 'hint' && canRelax(body);
+export const isRelaxed = (body: JsonObject, { sampling }: { sampling: Sampling }): boolean =>
+  sampling.constrained_decoding === 'hint' && canRelax(body);
 
 /** Returns how many tokens `n` replies may have together by their request and the run's settings, or null without a limit. */
-export function tokenLimit({ sampling: { max_tokens: limit } }: { sampling: Sampling }, maxTokens: number | null, n: number): number | null {
+export function tokenLimit(
+  { sampling: { max_tokens: limit } }: { sampling: Sampling },
+  maxTokens: number | null,
+  n: number,
+): number | null {
   const own = typeof limit === 'object' ? (maxTokens ?? limit.default) : maxTokens;
   const limits = [limit, own].filter((each) => typeof each === 'number');
   return limits.length > 0 ? n * Math.min(...limits) : null;
@@ -61,9 +69,14 @@ export function samplingOf(body: Record<string, unknown>): Record<string, number
 }
 
 /** Returns the trial's own settings in force that are not numbers, for the record, because the request does not have them. */
-export const forcedOf = ({ stop, chat_template_kwargs: template }: Sampling, sampled: Record<string, unknown>): JsonObject => ({
+export const forcedOf = (
+  { stop, chat_template_kwargs: template }: Sampling,
+  sampled: Record<string, unknown>,
+): JsonObject => ({
   ...(stop !== undefined && isSet(sampled.stop) ? { stop: sampled.stop } : {}),
-  ...(template && sampled.chat_template_kwargs !== undefined ? { chat_template_kwargs: sampled.chat_template_kwargs } : {}),
+  ...(template && sampled.chat_template_kwargs !== undefined
+    ? { chat_template_kwargs: sampled.chat_template_kwargs }
+    : {}),
 });
 
 /** Settings that exclude ids and keep the ratios between the others, except those that force the form of the reply. */
@@ -77,8 +90,13 @@ const CHANGES = ['logit_bias', 'logits_processors', 'use_beam_search', 'vllm_xar
  */
 export type SampledFrom = 'all' | 'mask' | 'unknown';
 
-export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | null, bindsTools: BindsTools): SampledFrom {
-  const is = (key: string, ...fine: number[]) => body[key] === undefined || body[key] === null || fine.includes(Number(body[key]));
+export function sampledFrom(
+  body: Record<string, unknown>,
+  mode: LogprobsMode | null,
+  bindsTools: BindsTools,
+): SampledFrom {
+  const is = (key: string, ...fine: number[]) =>
+    body[key] === undefined || body[key] === null || fine.includes(Number(body[key]));
   const isSoftmax =
     is('presence_penalty', 0) &&
     is('frequency_penalty', 0) &&

@@ -3,7 +3,7 @@ import { isObject, type JsonObject } from '../json.ts';
 import { sampledTokens, type ChoiceResult, type CallResult } from './call-result.ts';
 import { hide } from './hide.ts';
 import { badReply } from './rejection.ts';
-import { asObject, TokenChunk, type Chunk } from './token-chunk.ts';
+import { asObject, TokenChunk, type Chunk } from './token-json.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
 /** Assembles a stream's chunks into the tokens for the trainer and the reply as the agent would have got it whole. */
@@ -23,12 +23,14 @@ export class StreamAccumulator {
   }
 
   add(chunk: Chunk): void {
-    if (chunk instanceof TokenChunk && this.#head.id && !this.#keepsLogprobs) return this.#choice(chunk.index).addToken(chunk);
+    if (chunk instanceof TokenChunk && this.#head.id && !this.#keepsLogprobs)
+      return this.#choice(chunk.index).addToken(chunk);
     this.#addObject(asObject(chunk));
   }
 
   #choice(index: number): ChoiceAccumulator {
-    if (!Number.isInteger(index) || index < 0 || index >= this.#expected) throw badReply(`has a choice that is none of the ${this.#expected} asked for`);
+    if (!Number.isInteger(index) || index < 0 || index >= this.#expected)
+      throw badReply(`has a choice that is none of the ${this.#expected} asked for`);
     return (this.#choices[index] ??= new ChoiceAccumulator(this.#keepsLogprobs));
   }
 
@@ -49,10 +51,11 @@ export class StreamAccumulator {
     return this.#choices.some((choice) => choice.result.completion !== null);
   }
 
-  /** True when every reply has ended. */
+  /** True when every reply has ended. A stream asks for each token, so this creates no objects. */
   get isFinished(): boolean {
-    const finished = this.#choices.filter((choice) => choice.result.finishReason !== null);
-    return finished.length >= this.#expected && finished.length === this.#choices.length;
+    if (this.#choices.length < this.#expected) return false;
+    for (const choice of this.#choices) if (!choice || choice.result.finishReason === null) return false;
+    return true;
   }
 
   get hasBegun(): boolean {
@@ -62,17 +65,34 @@ export class StreamAccumulator {
   result(): CallResult {
     const choices = this.#choices.map((choice, index) => choice.whole(index)).filter(Boolean);
     const reply = this.hasBegun ? { ...this.#head, object: wholeObject(this.#head.object), choices } : null;
-    return { prompt: this.prompt, choices: this.#choices.map((choice) => choice.result).filter(Boolean), counted: this.#counted, reply };
+    return {
+      prompt: this.prompt,
+      choices: this.#choices.map((choice) => choice.result).filter(Boolean),
+      counted: this.#counted,
+      reply,
+    };
   }
 
   /** Returns the chunks that end a reply here by its length, as if the engine had been told of that length. */
   cutShort(): JsonObject[] {
     const { usage: _, ...head } = this.#head;
     const empty = head.object === 'text_completion' ? { text: '' } : { delta: {} };
-    const open = Array.from({ length: this.#expected }, (_each, index) => index).filter((index) => this.#choice(index).result.finishReason === null);
-    const ends = open.map((index) => ({ ...head, choices: [{ index, ...empty, logprobs: null, finish_reason: 'length', stop_reason: null }] }));
+    const open = Array.from({ length: this.#expected }, (_each, index) => index).filter(
+      (index) => this.#choice(index).result.finishReason === null,
+    );
+    const ends = open.map((index) => ({
+      ...head,
+      choices: [{ index, ...empty, logprobs: null, finish_reason: 'length', stop_reason: null }],
+    }));
     const [prompt_tokens, completion_tokens] = [this.prompt?.length ?? 0, sampledTokens(this.result())];
-    return [...ends, { ...head, choices: [], usage: { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens } }];
+    return [
+      ...ends,
+      {
+        ...head,
+        choices: [],
+        usage: { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens },
+      },
+    ];
   }
 }
 

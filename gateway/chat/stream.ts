@@ -2,14 +2,14 @@ import { clientGone, Failure } from '../failure.ts';
 import type { JsonObject } from '../json.ts';
 import type { EventWriter } from '../protocols/protocol.ts';
 import { callHeaders } from '../request-id.ts';
-import { EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
+import { EVENT_STREAM, KEEP_ALIVE } from '../reply-formats.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { StreamAccumulator } from './stream-accumulator.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { hide } from './hide.ts';
 import { budgetExhaustedBody } from './budget-exhausted.ts';
-import { asObject, TokenChunk } from './token-chunk.ts';
+import { asObject, TokenChunk } from './token-json.ts';
 import { wholeAsChunks } from './whole-as-chunks.ts';
 
 /**
@@ -18,7 +18,11 @@ import { wholeAsChunks } from './whole-as-chunks.ts';
  * own, else by an error of the body. Nothing is made before it is asked for, so whoever asks again after the error event has already sent
  * that event.
  */
-export function streamReply(call: Call, answer: Promise<Answer>, { keepAliveMs, cut }: { keepAliveMs: number; cut?: (() => Promise<void>) | undefined }): Response {
+export function streamReply(
+  call: Call,
+  answer: Promise<Answer>,
+  { keepAliveMs, cut }: { keepAliveMs: number; cut?: (() => Promise<void>) | undefined },
+): Response {
   const writer = call.request.protocol.writer(call.request, call.id);
   const events = forward(call, answer, writer);
   const encoder = new TextEncoder();
@@ -45,7 +49,8 @@ export function streamReply(call: Call, answer: Promise<Answer>, { keepAliveMs, 
         const isTold = broken !== null;
         broken ??= call.failureOf(error);
         if (!isTold) await call.fail(broken);
-        if (!isTold && broken.code !== 'agent_disconnected') return controller.enqueue(encoder.encode(writer.fail(broken)));
+        if (!isTold && broken.code !== 'agent_disconnected')
+          return controller.enqueue(encoder.encode(writer.fail(broken)));
         if (!cut) throw broken;
         await cut();
       }
@@ -57,7 +62,9 @@ export function streamReply(call: Call, answer: Promise<Answer>, { keepAliveMs, 
       await events.return();
     },
   };
-  return new Response(new ReadableStream(source, { highWaterMark: 0 }), { headers: { ...EVENT_STREAM, ...callHeaders(call.request.protocol, call.id) } });
+  return new Response(new ReadableStream(source, { highWaterMark: 0 }), {
+    headers: { ...EVENT_STREAM, ...callHeaders(call.request.protocol, call.id) },
+  });
 }
 
 async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter): AsyncGenerator<string, void, void> {
@@ -119,5 +126,8 @@ function apart(chunk: JsonObject): { going: JsonObject | null; ended: JsonObject
   if (!choices.some(isEnd)) return { going: chunk, ended: null };
   if (choices.every(isEnd)) return { going: null, ended: chunk };
   const { prompt_token_ids: _, ...rest } = chunk;
-  return { going: { ...chunk, choices: choices.filter((choice) => !isEnd(choice)) }, ended: { ...rest, choices: choices.filter(isEnd) } };
+  return {
+    going: { ...chunk, choices: choices.filter((choice) => !isEnd(choice)) },
+    ended: { ...rest, choices: choices.filter(isEnd) },
+  };
 }

@@ -1,13 +1,19 @@
 import { expect, test } from 'vitest';
 import { defectOf, sampledOf } from './tokens.ts';
 
-test.each([2 ** 31, -1, 1.5, '7', null])('completion ids are recorded as missing when the record cannot hold one of them: %j', (id) => {
-  expect(sampledOf({ token_ids: [7, id] }).completion).toBeNull();
-});
+test.each([2 ** 31, -1, 1.5, '7', null])(
+  'the ids of a reply are recorded as missing when the record cannot hold one of them: %j',
+  (id) => {
+    expect(sampledOf({ token_ids: [7, id] }).completion).toBeNull();
+  },
+);
 
-test.each([-1e39, Number.NaN, -Infinity, 0.5])('a call with the impossible log-probability %d is not trained on', (value) => {
-  expect(defectOf([1], { completion: [7], logprobs: [value], mask: null })).toBe('bad_logprobs');
-});
+test.each([-1e39, Number.NaN, -Infinity, 0.5])(
+  'a call with the impossible log-probability %d is not trained on',
+  (value) => {
+    expect(defectOf([1], { completion: [7], logprobs: [value], mask: null })).toBe('bad_logprobs');
+  },
+);
 
 test.each([-1e9, 0, 1e-6])('a call with a log-probability of %d is trained on', (value) => {
   expect(defectOf([1], { completion: [7], logprobs: [value], mask: null })).toBeNull();

@@ -15,7 +15,11 @@ export function promptOf(reply: JsonObject): number[] | null {
 /** Reads the sampled tokens of a choice, of a reply or a chunk, of a chat or a text completion. */
 export function sampledOf({ token_ids, logprobs, sampling_mask }: JsonObject): SampledTokens {
   const entries = isObject(logprobs) ? (logprobs.content ?? logprobs.token_logprobs) : undefined;
-  return { completion: idsIn(token_ids), logprobs: Array.isArray(entries) ? entries.map(logprobOf) : null, mask: maskIn(sampling_mask) };
+  return {
+    completion: idsIn(token_ids),
+    logprobs: Array.isArray(entries) ? entries.map(logprobOf) : null,
+    mask: maskIn(sampling_mask),
+  };
 }
 
 function logprobOf(entry: unknown): number {
@@ -23,11 +27,11 @@ function logprobOf(entry: unknown): number {
   return typeof value === 'number' ? value : Number.NaN;
 }
 
-/** Tokens that were sampled by the same weights. `version` is the engine's label at that time. */
-export type LabelSpan = { version: string; start: number; end: number };
+/** Tokens that were sampled by the same weights. `version` is the engine's weight version at that time. */
+export type WeightVersionSpan = { version: string; start: number; end: number };
 
 /** Returns null when the engine does not report versions. */
-export function versionsOf({ weight_versions: spans }: JsonObject): LabelSpan[] | null {
+export function versionsOf({ weight_versions: spans }: JsonObject): WeightVersionSpan[] | null {
   if (!Array.isArray(spans) || spans.length === 0) return null;
   const known = spans.flatMap((span) =>
     isObject(span) && typeof span.version === 'string' && Number.isInteger(span.start) && Number.isInteger(span.end)
@@ -38,11 +42,7 @@ export function versionsOf({ weight_versions: spans }: JsonObject): LabelSpan[] 
 }
 
 export type Untrainable =
-  | 'no_token_ids'
-  | 'length_mismatch'
-  | 'bad_logprobs'
-  | 'sampling_not_reproducible'
-  | 'policy_changed';
+  'no_token_ids' | 'length_mismatch' | 'bad_logprobs' | 'sampling_not_reproducible' | 'policy_changed';
 
 /** Returns why these tokens cannot be trained on, judged by themselves. */
 export function defectOf(prompt: number[] | null, { completion, logprobs }: SampledTokens): Untrainable | null {
@@ -67,7 +67,9 @@ function maskIn(value: unknown): number[][] | null {
 
 /** True when every sampled token has a mask that contains it. */
 export function isMasked({ completion, mask }: SampledTokens): boolean {
-  return completion !== null && mask?.length === completion.length && completion.every((id, i) => mask[i]?.includes(id));
+  return (
+    completion !== null && mask?.length === completion.length && completion.every((id, i) => mask[i]?.includes(id))
+  );
 }
 
 /** Rounding may put a log-probability above 0 by at most this. The trainer has the same bound (`batch.py`). */

@@ -9,7 +9,7 @@ const gateway = useSharedGateway({ settings: { compat: 'verl' } });
 const verl = (): VerlClient => new VerlClient(gateway.gateway.url);
 const ask = (id: string, key = 'verl-proxy') => gateway.chat(id, key, ASK);
 
-test('PR 83’s client leads a trial from its registration to its deletion', async () => {
+test('the client of verl-recipe PR 83 takes a session from its registration to its deletion', async () => {
   const client = verl();
   expect(await client.register('led-3Qx')).toMatchObject({ session_id: 'led-3Qx', status: 'created' });
   const openai = new OpenAI({ apiKey: 'verl-proxy', baseURL: `${gateway.gateway.url}/led-3Qx/v1`, maxRetries: 0 });
@@ -22,7 +22,12 @@ test('PR 83’s client leads a trial from its registration to its deletion', asy
   expect(session).toMatchObject({ session_id: 'led-3Qx', completed: true });
   expect(session?.turns).toHaveLength(3);
   for (const turn of session?.turns ?? []) {
-    expect(turn).toMatchObject({ request_messages: messages, completion_text: 'Hello 🦀 world\u0000!', finish_reason: 'stop', tool_calls: null });
+    expect(turn).toMatchObject({
+      request_messages: messages,
+      completion_text: 'Hello 🦀 world\u0000!',
+      finish_reason: 'stop',
+      tool_calls: null,
+    });
     expect(turn.completion_token_ids).toHaveLength(turn.completion_logprobs.length);
   }
   expect(await client.delete('led-3Qx')).toEqual({ session_id: 'led-3Qx', status: 'deleted' });
@@ -30,7 +35,7 @@ test('PR 83’s client leads a trial from its registration to its deletion', asy
   expect((await ask('led-3Qx')).status).toBe(404);
 });
 
-test('registering again keeps a session without calls and opens a new attempt for one with calls', async () => {
+test('with `--compat verl`, registering a session again keeps one without calls and opens a new attempt for one with calls', async () => {
   const client = verl();
   expect(await client.register('again')).toMatchObject({ attempt: 1 });
   expect(await client.register('again')).toMatchObject({ attempt: 1 });
@@ -44,7 +49,7 @@ test('registering again keeps a session without calls and opens a new attempt fo
   expect((await ask('again')).status).toBe(200);
 });
 
-test('a call that began before its session was deleted gets 409 and is not in the record of the next one', async () => {
+test('with `--compat verl`, a call that began before its session was deleted gets 409 and is not in the next attempt’s record', async () => {
   const client = verl();
   await client.register('late');
   gateway.engine.beforeEnd = async () => {
@@ -56,28 +61,36 @@ test('a call that began before its session was deleted gets 409 and is not in th
   expect(await client.get('late')).toMatchObject({ turns: [] });
 });
 
-test('a session that was never registered can be completed and deleted, and is not found', async () => {
+test('with `--compat verl`, a session that was never registered can be completed and deleted, and reading it finds nothing', async () => {
   const client = verl();
   expect(await client.complete('never')).toEqual({ session_id: 'never', status: 'completed' });
   expect(await client.delete('never')).toEqual({ session_id: 'never', status: 'deleted' });
   expect(await client.get('never')).toBeNull();
 });
 
-test('without the admin key the URL opens no run’s trial, no list, no reward and no opening with a body; a wrong key gets 401', async () => {
+test('with `--compat verl`, a client without a key cannot reach a run’s trial, a list or a reward, and one with a wrong key gets 401', async () => {
   const trial = await gateway.trial({ runId: 'run' });
   const other = await gateway.trial();
-  const send = async (method: string, path: string, init: RequestInit = {}) => (await fetch(`${gateway.gateway.url}${path}`, { method, ...init })).status;
-  const routes = [['POST', ''], ['GET', ''], ['POST', '/complete'], ['DELETE', '']] as const;
-  for (const [method, end] of routes) expect([method, end, await send(method, `/sessions/${trial.id}${end}`)]).toEqual([method, end, 401]);
+  const send = async (method: string, path: string, init: RequestInit = {}) =>
+    (await fetch(`${gateway.gateway.url}${path}`, { method, ...init })).status;
+  const routes = [
+    ['POST', ''],
+    ['GET', ''],
+    ['POST', '/complete'],
+    ['DELETE', ''],
+  ] as const;
+  for (const [method, end] of routes)
+    expect([method, end, await send(method, `/sessions/${trial.id}${end}`)]).toEqual([method, end, 401]);
   await gateway.admin('DELETE', `/sessions/${trial.id}`);
   expect(await send('POST', `/sessions/${trial.id}`)).toBe(401);
-  for (const path of ['', '/export', `/${other.id}/samples`]) expect([path, await send('GET', `/sessions${path}`)]).toEqual([path, 401]);
+  for (const path of ['', '/export', `/${other.id}/samples`])
+    expect([path, await send('GET', `/sessions${path}`)]).toEqual([path, 401]);
   expect(await send('POST', `/sessions/${other.id}/reward`, { body: '{"reward":1}' })).toBe(401);
   expect(await send('POST', '/sessions/new', { body: '{"run_id":"run"}' })).toBe(401);
   expect(await send('GET', `/sessions/${other.id}`, { headers: { authorization: 'Bearer wrong' } })).toBe(401);
 });
 
-test('a run’s trial needs its key, and the key of an old attempt gets 409', async () => {
+test('with `--compat verl`, a call of a run’s trial needs the trial’s key, and a call with the key of an old attempt gets 409', async () => {
   const ofRun = await gateway.trial({ runId: 'run' });
   expect((await ask(ofRun.id)).status).toBe(401);
   const first = await gateway.trial();
@@ -86,10 +99,13 @@ test('a run’s trial needs its key, and the key of an old attempt gets 409', as
   expect((await ask(first.id, first.key.replace('tg-1', 'tg-2'))).status).toBe(401);
 });
 
-test('an opening without a body and with the admin key opens the same attempt again and keeps its calls', async () => {
+test('with `--compat verl`, opening a session with the admin key and no body opens the same attempt again and keeps its calls', async () => {
   const trial = await gateway.trial();
   await ask(trial.id);
-  const reply = await fetch(`${gateway.gateway.url}/sessions/${trial.id}`, { method: 'POST', headers: { authorization: `Bearer ${ADMIN_KEY}` } });
+  const reply = await fetch(`${gateway.gateway.url}/sessions/${trial.id}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${ADMIN_KEY}` },
+  });
   expect(await reply.json()).toMatchObject({ attempt: 1, api_key: trial.key });
   expect(await gateway.db.$count(calls, eq(calls.trialId, trial.id))).toBe(1);
 });

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm';
 import { trials } from '../../store/schema.ts';
-import { isTrialId } from '../../core/trial-id.ts';
+import { isTrialId } from '../../core/ids.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 
@@ -26,7 +26,9 @@ export async function opensByUrl(deps: GatewayDeps, request: Request): Promise<b
   const trialId = decoded(session ?? completed);
   if (trialId === undefined || !isTrialId(trialId) || isTaken(trialId)) return false;
   // A trial that was deleted still belongs to its run.
-  const [trial] = await withStoreRetry(deps, () => deps.db.select({ runId: trials.runId }).from(trials).where(eq(trials.id, trialId)));
+  const [trial] = await withStoreRetry(deps, () =>
+    deps.db.select({ runId: trials.runId }).from(trials).where(eq(trials.id, trialId)),
+  );
   return !trial || trial.runId === null;
 }
 

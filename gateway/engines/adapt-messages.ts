@@ -3,7 +3,8 @@ import type { EngineConnection } from './connection.ts';
 import type { Replica } from './replica.ts';
 
 /** An image of a grey square. */
-const IMAGE = 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PMQ0AAAwDoEqv9ErYvQQckD4XAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAYHLAB8+AWnmfUycAAAAAElFTkSuQmCC';
+const IMAGE =
+  'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PMQ0AAAwDoEqv9ErYvQQckD4XAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAYHLAB8+AWnmfUycAAAAAElFTkSuQmCC';
 /** A tenth of a second of silence as a WAV file. */
 const SOUND = `UklGRmQGAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YUAG${'A'.repeat(2136)}`;
 const messageFrom = (role: string, content: unknown): JsonObject => ({ role, content });
@@ -28,9 +29,19 @@ const FEATURES = {
   },
   // A template that does not expand the tools found by a search gets their names instead.
   tool_reference: {
-    probe: [messageFrom('user', 'x'), { ...messageFrom('assistant', ''), tool_calls: [call] }, { ...messageFrom('tool', 'x'), tool_call_id: 'call' }, { ...messageFrom('tool', [{ type: 'tool_reference', name: 'f' }]), tool_call_id: 'call' }],
+    probe: [
+      messageFrom('user', 'x'),
+      { ...messageFrom('assistant', ''), tool_calls: [call] },
+      { ...messageFrom('tool', 'x'), tool_call_id: 'call' },
+      { ...messageFrom('tool', [{ type: 'tool_reference', name: 'f' }]), tool_call_id: 'call' },
+    ],
     holds: (message: JsonObject) => parts(message).some(isToolReference),
-    without: (message: JsonObject) => ({ ...message, content: inWords(parts(message).map((part) => (isToolReference(part) ? { type: 'text', text: String(part.name) } : part))) }),
+    without: (message: JsonObject) => ({
+      ...message,
+      content: inWords(
+        parts(message).map((part) => (isToolReference(part) ? { type: 'text', text: String(part.name) } : part)),
+      ),
+    }),
   },
   // vLLM refuses OpenAI's files.
   file: {
@@ -43,7 +54,10 @@ const FEATURES = {
   },
   // vLLM reads a list of images as a video.
   video: {
-    probe: userMessageWith({ type: 'video_url', video_url: { url: `data:video/jpeg;base64,${[IMAGE, IMAGE].map((each) => each.split(',')[1]).join()}` } }),
+    probe: userMessageWith({
+      type: 'video_url',
+      video_url: { url: `data:video/jpeg;base64,${[IMAGE, IMAGE].map((each) => each.split(',')[1]).join()}` },
+    }),
     ...parted(isVideo),
   },
   // Types that no engine is known to read.
@@ -53,18 +67,42 @@ const FEATURES = {
   },
   // Calls of OpenAI's custom tools, which vLLM refuses. They become calls of a function with one text, as in Responses.
   custom_call: {
-    probe: [messageFrom('user', 'x'), { ...messageFrom('assistant', ''), tool_calls: [{ id: 'call', type: 'custom', custom: { name: 'f', input: 'x' } }] }, { ...messageFrom('tool', 'x'), tool_call_id: 'call' }],
+    probe: [
+      messageFrom('user', 'x'),
+      {
+        ...messageFrom('assistant', ''),
+        tool_calls: [{ id: 'call', type: 'custom', custom: { name: 'f', input: 'x' } }],
+      },
+      { ...messageFrom('tool', 'x'), tool_call_id: 'call' },
+    ],
     holds: (message: JsonObject) => callsOf(message).some(isCustom),
-    without: (message: JsonObject) => ({ ...message, tool_calls: callsOf(message).map((each) => (isCustom(each) ? asFunctionCall(each) : each)) }),
+    without: (message: JsonObject) => ({
+      ...message,
+      tool_calls: callsOf(message).map((each) => (isCustom(each) ? asFunctionCall(each) : each)),
+    }),
   },
 };
 export type Feature = keyof typeof FEATURES;
-const NAMES: readonly Feature[] = ['late_system', 'image', 'tool_reference', 'file', 'audio', 'video', 'other_part', 'custom_call'];
+const NAMES: readonly Feature[] = [
+  'late_system',
+  'image',
+  'tool_reference',
+  'file',
+  'audio',
+  'video',
+  'other_part',
+  'custom_call',
+];
 /** Features whose parts are left out of the prompt. */
 const LEFT_OUT = new Set<Feature>(['image', 'file', 'audio', 'video', 'other_part']);
 
 /** Returns whether the engine's model and chat template accept messages with this feature. */
-export async function readTakes(feature: Feature, connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<boolean> {
+export async function readTakes(
+  feature: Feature,
+  connection: EngineConnection,
+  model: string | null,
+  signal: AbortSignal,
+): Promise<boolean> {
   const body = JSON.stringify({ ...(model === null ? {} : { model }), messages: FEATURES[feature].probe });
   const reply = await connection.ask({ method: 'POST', path: '/tokenize', body, signal });
   for await (const _ of reply.body);
@@ -75,13 +113,18 @@ export async function readTakes(feature: Feature, connection: EngineConnection, 
 export type AdaptedBody = { body: JsonObject; leftOut: { feature: Feature; place: number }[] };
 
 /** Returns the body with only the message parts that this replica's model and template accept. The record keeps the messages as they came. */
-export async function adaptMessages(replica: Pick<Replica, 'takes'>, model: string | null, body: JsonObject): Promise<AdaptedBody> {
+export async function adaptMessages(
+  replica: Pick<Replica, 'takes'>,
+  model: string | null,
+  body: JsonObject,
+): Promise<AdaptedBody> {
   const leftOut: AdaptedBody['leftOut'] = [];
   if (!Array.isArray(body.messages) || body.messages.every(isPlain)) return { body, leftOut };
   let messages: unknown[] = body.messages;
   for (const name of NAMES) {
     const { holds, without } = FEATURES[name];
-    const isHeld = (message: unknown, place: number): message is JsonObject => isObject(message) && holds(message, place);
+    const isHeld = (message: unknown, place: number): message is JsonObject =>
+      isObject(message) && holds(message, place);
     if (!messages.some(isHeld) || (await replica.takes(name, model))) continue;
     messages = messages.map((message, place) => {
       if (!isHeld(message, place)) return message;
@@ -94,22 +137,39 @@ export async function adaptMessages(replica: Pick<Replica, 'takes'>, model: stri
 
 /** True when a message contains something that a prompt of token ids cannot carry. */
 export const hasMedia = (messages: readonly unknown[]): boolean =>
-  messages.some((message) => isObject(message) && parts(message).some(({ type }) => !TEXTS.has(String(type)) && type !== 'tool_reference'));
+  messages.some(
+    (message) =>
+      isObject(message) && parts(message).some(({ type }) => !TEXTS.has(String(type)) && type !== 'tool_reference'),
+  );
 
 const TEXTS = new Set(['text', 'refusal', 'thinking']);
 
 /** Types that are passed on: vLLM's own names of what it reads, and parts without a type. */
-const PASSED = new Set(['undefined', 'input_text', 'output_text', 'image_pil', 'image_embeds', 'audio_embeds', 'prompt_embeds']);
+const PASSED = new Set([
+  'undefined',
+  'input_text',
+  'output_text',
+  'image_pil',
+  'image_embeds',
+  'audio_embeds',
+  'prompt_embeds',
+]);
 
 /** True when no engine refuses the message for its form. Most requests have only such messages and need no closer look. */
 const isPlain = (message: unknown, place: number): boolean =>
-  isObject(message) && !Array.isArray(message.content) && !(place > 0 && isSystem(message)) && !callsOf(message).some(isCustom);
+  isObject(message) &&
+  !Array.isArray(message.content) &&
+  !(place > 0 && isSystem(message)) &&
+  !callsOf(message).some(isCustom);
 
 /** Builds the feature of messages that have such parts. */
 function parted(isPart: (part: JsonObject) => boolean) {
   return {
     holds: (message: JsonObject) => parts(message).some(isPart),
-    without: (message: JsonObject) => ({ ...message, content: inWords(parts(message).filter((part) => !isPart(part))) }),
+    without: (message: JsonObject) => ({
+      ...message,
+      content: inWords(parts(message).filter((part) => !isPart(part))),
+    }),
   };
 }
 
@@ -129,7 +189,8 @@ function asFunctionCall({ id, custom }: JsonObject): JsonObject {
 const parts = ({ content }: JsonObject): JsonObject[] => (Array.isArray(content) ? content.filter(isObject) : []);
 
 /** Joins parts into one text if all are text, because every template accepts that. */
-const inWords = (left: JsonObject[]): JsonObject[] | string => (left.every(({ type }) => type === 'text') ? left.map(({ text }) => String(text)).join('\n') : left);
+const inWords = (left: JsonObject[]): JsonObject[] | string =>
+  left.every(({ type }) => type === 'text') ? left.map(({ text }) => String(text)).join('\n') : left;
 
 const isSystem = ({ role }: JsonObject): boolean => role === 'system' || role === 'developer';
 const isToolReference = ({ type }: JsonObject): boolean => type === 'tool_reference';
@@ -152,5 +213,9 @@ function isVideo({ type }: JsonObject): boolean {
 
 function isOther(part: JsonObject): boolean {
   const type = String(part.type);
-  return !TEXTS.has(type) && !PASSED.has(type) && ![isImage, isFile, isAudio, isVideo, isToolReference].some((is) => is(part));
+  return (
+    !TEXTS.has(type) &&
+    !PASSED.has(type) &&
+    ![isImage, isFile, isAudio, isVideo, isToolReference].some((is) => is(part))
+  );
 }

@@ -42,7 +42,7 @@ describe.each([false, true])('stream: %s', (stream) => {
     ['cuts the connection before its reply', 'refuse', 1],
     ['says 500', 'status_500', 1],
     ['says 503', 'status_503', 1],
-  ])('a call goes to another engine when its own one %s', async (_, fault, asked) => {
+  ])('a call goes to another engine when the engine that it was sent to %s', async (_, fault, asked) => {
     const { trial, own, others } = await trialBefore(await fakes(2));
     if (fault === 'stopped') await own.stop();
     else own.fault = fault;
@@ -54,25 +54,31 @@ describe.each([false, true])('stream: %s', (stream) => {
     expect(await inFlight()).toEqual([0, 0]);
   });
 
-  test('where every engine answers a call with an error, each is asked once and the last answer stands', async () => {
+  test('when every engine answers a call with an error, the gateway asks each engine once and passes the last error on', async () => {
     const engines = await fakes(3);
     const { trial } = await trialBefore(engines);
     for (const engine of engines) engine.fault = 'status_500';
     const reply = await trial.chat(body);
-    expect([reply.status, (await reply.json()).error]).toEqual([502, expect.objectContaining({ code: 'engine_error', message: expect.stringContaining('engine core died') })]);
+    expect([reply.status, (await reply.json()).error]).toEqual([
+      502,
+      expect.objectContaining({ code: 'engine_error', message: expect.stringContaining('engine core died') }),
+    ]);
     expect(engines.map((engine) => engine.seen.length)).toEqual([1, 1, 1]);
     expect(await trial.calls()).toMatchObject([{ status: 'failed', fault: 'request' }]);
     expect(await inFlight()).toEqual([0, 0, 0]);
   });
 
-  test.each<Fault>(['bad_request', 'context_too_long', 'cut', 'no_ids'])('a call is sent only once when the engine does %s', async (fault) => {
-    const { trial, own, others } = await trialBefore(await fakes(2));
-    own.fault = fault;
-    await (await trial.chat(body)).text().catch(() => {});
-    expect([own, ...others].map((engine) => engine.seen.length)).toEqual([1, 0]);
-    expect(await trial.calls()).toHaveLength(1);
-    expect(await inFlight()).toEqual([0, 0]);
-  });
+  test.each<Fault>(['bad_request', 'context_too_long', 'cut', 'no_ids'])(
+    'a call is sent to one engine only when that engine fails with `%s`',
+    async (fault) => {
+      const { trial, own, others } = await trialBefore(await fakes(2));
+      own.fault = fault;
+      await (await trial.chat(body)).text().catch(() => {});
+      expect([own, ...others].map((engine) => engine.seen.length)).toEqual([1, 0]);
+      expect(await trial.calls()).toHaveLength(1);
+      expect(await inFlight()).toEqual([0, 0]);
+    },
+  );
 
   test.each([
     ['/v1/chat/completions/render', 500],
@@ -80,32 +86,41 @@ describe.each([false, true])('stream: %s', (stream) => {
     ['/inference/v1/generate', 503],
     ['/inference/v1/generate', 'cut'],
     ['', 'stopped'],
-  ] as const)('a conversation goes on from its ids at another engine when its own one’s %s is %s', async (path, fault) => {
-    for (const parses of [false, true]) {
-      const { trial, own, others } = await trialBefore((await tokenEngines()).map((engine) => Object.assign(engine, { parses })));
-      const urls = [own.url, own.url, others[0]?.url];
-      const messages: unknown[] = [...ASK.messages];
-      for (const text of ['hello there', 'what else']) {
-        own.script = [{ text }];
-        const { choices } = await (await trial.chat({ messages })).json();
-        messages.push(choices[0].message, { role: 'user', content: 'go on' });
+  ] as const)(
+    'a conversation continues from its recorded ids at another engine when the route %s of its own engine fails (%s)',
+    async (path, fault) => {
+      for (const parses of [false, true]) {
+        const { trial, own, others } = await trialBefore(
+          (await tokenEngines()).map((engine) => Object.assign(engine, { parses })),
+        );
+        const urls = [own.url, own.url, others[0]?.url];
+        const messages: unknown[] = [...ASK.messages];
+        for (const text of ['hello there', 'what else']) {
+          own.script = [{ text }];
+          const { choices } = await (await trial.chat({ messages })).json();
+          messages.push(choices[0].message, { role: 'user', content: 'go on' });
+        }
+        if (fault === 'stopped') await own.stop();
+        else own.fault = (asked) => (asked === path ? fault : null);
+        const reply = await trial.chat({ messages, stream });
+        expect(reply.status).toBe(200);
+        expect(await reply.text()).toContain('stop');
+        const calls = await trial.calls();
+        expect(calls.map((call) => call.engine)).toEqual(urls);
+        expect(calls.map((call) => [call.status, call.continuation])).toEqual([
+          ['completed', null],
+          ['completed', 'clean'],
+          ['completed', 'clean'],
+        ]);
+        expect([own, ...others].map((engine) => engine.generated.length)).toEqual([2, 1]);
+        expect(await inFlight()).toEqual([0, 0]);
+        await end();
       }
-      if (fault === 'stopped') await own.stop();
-      else own.fault = (asked) => (asked === path ? fault : null);
-      const reply = await trial.chat({ messages, stream });
-      expect(reply.status).toBe(200);
-      expect(await reply.text()).toContain('stop');
-      const calls = await trial.calls();
-      expect(calls.map((call) => call.engine)).toEqual(urls);
-      expect(calls.map((call) => [call.status, call.continuation])).toEqual([['completed', null], ['completed', 'clean'], ['completed', 'clean']]);
-      expect([own, ...others].map((engine) => engine.generated.length)).toEqual([2, 1]);
-      expect(await inFlight()).toEqual([0, 0]);
-      await end();
-    }
-  });
+    },
+  );
 });
 
-test('a stream whose engine dies before the first chunk is answered by another one, and its agent gets keep-alive comments meanwhile', async () => {
+test('a stream whose engine dies before the first chunk is answered by another engine, and its agent gets keep-alive comments meanwhile', async () => {
   const { trial, own, others } = await trialBefore(await fakes(2));
   await gateway.restart({ engines: [own.url, ...others.map(({ url }) => url)], settings: { keepAliveMs: 100 } });
   own.fault = 'cut_head';
@@ -115,7 +130,7 @@ test('a stream whose engine dies before the first chunk is answered by another o
   expect(await inFlight()).toEqual([0, 0]);
 });
 
-test('an engine that failed one call is asked again by the next', async () => {
+test('an engine that failed a trial’s call is asked again by the trial’s next call', async () => {
   const { trial, own, others } = await trialBefore(await fakes(2));
   own.fault = 'status_500';
   await trial.chat(ASK);
@@ -124,7 +139,7 @@ test('an engine that failed one call is asked again by the next', async () => {
   expect([own, ...others].map((engine) => engine.seen.length)).toEqual([2, 1]);
 });
 
-test('a reply that has begun is not begun again on another engine', async () => {
+test('a stream whose engine fails after it began is not begun again on another engine', async () => {
   const { trial, own, others } = await trialBefore(await fakes(2));
   own.fault = 'error_event';
   expect(await readStream(await trial.chat({ ...ASK, stream: true }))).toMatchObject({ broken: true, done: false });

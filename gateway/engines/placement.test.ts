@@ -27,7 +27,7 @@ test.each([
   [{ a: 30, b: 22, c: 22 }, 'stays'],
   [{ a: 33, b: 22, c: 22 }, 'escapes'],
   [{ a: 0, b: 40, c: 0 }, 'stays'],
-])('with %j calls in flight a trial of replica a %s', (loads, does) => {
+])('with %j calls in flight at the replicas, a trial that is placed on replica a %s', (loads, does) => {
   expect(place(loads).go(trialOf('a')) === 'a').toBe(does === 'stays');
 });
 
@@ -38,7 +38,7 @@ test('trials that escape spread over several idle replicas', () => {
   for (const url of ['b', 'c']) expect(refuges.filter((each) => each === url).length).toBeGreaterThan(10);
 });
 
-test('a trial that escaped stays with its new prefix when its first replica is idle again', () => {
+test('a trial that escaped to another replica stays there when its first replica is idle again', () => {
   const loads: Record<string, number> = { a: 8 };
   const { go, placement } = place(loads);
   const trial = trialOf('a');
@@ -48,7 +48,7 @@ test('a trial that escaped stays with its new prefix when its first replica is i
   expect(placement.escapes('a')).toBe(1);
 });
 
-test('a trial leaves the replica that it escaped to when that one is loaded or gone', () => {
+test('a trial leaves the replica that it escaped to when that replica is loaded or gone', () => {
   const loads: Record<string, number> = { a: 8, b: 1 };
   const { go, placement } = place(loads);
   const trial = trialOf('a');
@@ -56,21 +56,31 @@ test('a trial leaves the replica that it escaped to when that one is loaded or g
   Object.assign(loads, { a: 4, c: 12 });
   expect(go(trial)).toBe('b');
   expect([placement.escapes('a'), placement.escapes('c')]).toEqual([1, 1]);
-  expect(go(trial, REPLICAS.filter(({ url }) => url !== 'b'))).toBe('a');
+  expect(
+    go(
+      trial,
+      REPLICAS.filter(({ url }) => url !== 'b'),
+    ),
+  ).toBe('a');
   expect(go(trial)).toBe('a');
 });
 
-test('when a replica leaves, the trials of the others stay; when it returns, its own come back', () => {
+test('when a replica leaves, the trials of the other replicas stay; when it returns, its own trials come back', () => {
   const { go } = place({});
   const trials = Array.from({ length: 60 }, (_, i) => `run/0.2/${i}`);
   const before = trials.map((trial) => go(trial));
-  const without = trials.map((trial) => go(trial, REPLICAS.filter(({ url }) => url !== 'b')));
+  const without = trials.map((trial) =>
+    go(
+      trial,
+      REPLICAS.filter(({ url }) => url !== 'b'),
+    ),
+  );
   expect(without).not.toContain('b');
   for (const [i, url] of before.entries()) if (url !== 'b') expect(without[i]).toBe(url);
   expect(trials.map((trial) => go(trial))).toEqual(before);
 });
 
-test('the memory of escapes is bounded and forgets the trial that was idle longest', () => {
+test('the gateway remembers a limited number of escapes and forgets that of the trial that was idle longest', () => {
   const loads: Record<string, number> = { a: 8 };
   const { go } = place(loads);
   const trials = trialsOf('a');

@@ -9,14 +9,21 @@ import { Replica, ReplicaMemory } from './replica.ts';
 
 export type ReplicaRow = typeof replicas.$inferSelect;
 
-/** A replica that had `label` when it got the call. It counts one call in flight until `release` is called, which may happen more than once. */
-export type Lease = { replica: Replica; label: string | null; changes: number; model: string | null; release: () => void };
+/** A replica that had `weightVersion` when it got the call. It counts one call in flight until `release` is called, which may happen more than once. */
+export type Lease = {
+  replica: Replica;
+  weightVersion: string | null;
+  changes: number;
+  model: string | null;
+  release: () => void;
+};
 
 /**
- * True when the call asks for a LoRA adapter, whose name is its pool's label. The whole reply is then the adapter's, whatever label the
+ * True when the call asks for a LoRA adapter, whose name is its pool's weight version. The whole reply is then the adapter's, whatever weight version the
  * engine reports of its base.
  */
-export const isAdapter = ({ label, model }: Pick<Lease, 'label' | 'model'>): boolean => label !== null && label === model;
+export const isAdapter = ({ weightVersion, model }: Pick<Lease, 'weightVersion' | 'model'>): boolean =>
+  weightVersion !== null && weightVersion === model;
 
 type Caller = { id: string; runId: string | null };
 
@@ -51,7 +58,7 @@ export class PoolMemory {
   }
 }
 
-/** Finds a replica for each call, and tells afterwards whether its label held (invariant 11). */
+/** Finds a replica for each call, and tells afterwards whether its weight version held (invariant 11). */
 export class EnginePool {
   readonly #options: PoolOptions;
   readonly #replicas = new Map<string, Replica>();
@@ -64,23 +71,42 @@ export class EnginePool {
   }
 
   /**
-   * Returns a replica in rotation whose label is the pool's and that is not in `except`. A trial keeps its replica while that is there and
+   * Returns a replica in rotation whose weight version is the pool's and that is not in `except`. A trial keeps its replica while that is there and
    * not loaded. Waits for one until `deadline` (ms since the epoch). Then throws a 503, or a 429 while the replicas get new weights; both
    * may be tried again.
    */
-  async lease(trial: Caller, deadline: number, signal: AbortSignal, except: ReadonlySet<string> = new Set()): Promise<Lease> {
+  async lease(
+    trial: Caller,
+    deadline: number,
+    signal: AbortSignal,
+    except: ReadonlySet<string> = new Set(),
+  ): Promise<Lease> {
     for (;;) {
       const finding = this.#find(trial, except);
       const lease = await raceAbort(finding, signal).catch((error: unknown) => {
-        void finding.then((late) => late?.release(), () => {});
+        void finding.then(
+          (late) => late?.release(),
+          () => {},
+        );
         throw error;
       });
       if (lease) return lease;
       if (Date.now() + POLL_MS > deadline) {
         const headers = { 'retry-after': '5' };
-        if (await this.#isPaused(trial.runId)) throw new Failure(429, 'engine_paused', `the engines of run ${trial.runId} are getting new weights: try again`, { headers });
+        if (await this.#isPaused(trial.runId))
+          throw new Failure(
+            429,
+            'engine_paused',
+            `the engines of run ${trial.runId} are getting new weights: try again`,
+            { headers },
+          );
         const whose = trial.runId === null ? 'this deployment' : `run ${trial.runId}`;
-        throw new Failure(503, 'engine_unavailable', `no engine of ${whose} is in rotation with the right weights: try again`, { headers });
+        throw new Failure(
+          503,
+          'engine_unavailable',
+          `no engine of ${whose} is in rotation with the right weights: try again`,
+          { headers },
+        );
       }
       await sleep(POLL_MS, signal);
     }
@@ -91,13 +117,17 @@ export class EnginePool {
    * tokens are whose. `foreign`: something else than the pool's policy may have answered.
    */
   async verifyLease(lease: Lease): Promise<'same' | 'published' | 'foreign'> {
-    const { replica, label, changes } = lease;
-    if (isAdapter(lease)) return replica.label().then(() => (replica.changes === changes ? 'same' : 'foreign'), () => 'foreign');
+    const { replica, weightVersion, changes } = lease;
+    if (isAdapter(lease))
+      return replica.weightVersion().then(
+        () => (replica.changes === changes ? 'same' : 'foreign'),
+        () => 'foreign',
+      );
     const url = replica.connection.url;
-    const [now, rows] = await Promise.all([replica.label().catch(() => null), this.#readRows()]);
-    const expected = rows.find((row) => row.url === url)?.label ?? null;
-    if (expected !== label) return now === expected || now === label ? 'published' : 'foreign';
-    return now === label && replica.changes === changes ? 'same' : 'foreign';
+    const [now, rows] = await Promise.all([replica.weightVersion().catch(() => null), this.#readRows()]);
+    const expected = rows.find((row) => row.url === url)?.weightVersion ?? null;
+    if (expected !== weightVersion) return now === expected || now === weightVersion ? 'published' : 'foreign';
+    return now === weightVersion && replica.changes === changes ? 'same' : 'foreign';
   }
 
   async close(): Promise<void> {
@@ -107,13 +137,21 @@ export class EnginePool {
   /** Returns calls in flight and escapes from load, by replica, as this process saw them. */
   get loads(): { engine: string; inFlight: number; escapes: number }[] {
     const { replicas, inFlight, placement } = this.#memory;
-    return [...replicas.keys()].map((engine) => ({ engine, inFlight: inFlight.count(engine), escapes: placement.escapes(engine) }));
+    return [...replicas.keys()].map((engine) => ({
+      engine,
+      inFlight: inFlight.count(engine),
+      escapes: placement.escapes(engine),
+    }));
   }
 
   async #find(trial: Caller, except: ReadonlySet<string>): Promise<Lease | null> {
     const { urls } = this.#options;
     let open = (await this.#readRows()).filter(
-      (row) => row.inRotation && (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId) && !except.has(row.url) && !this.#replica(row.url).isUnavailable,
+      (row) =>
+        row.inRotation &&
+        (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId) &&
+        !except.has(row.url) &&
+        !this.#replica(row.url).isUnavailable,
     );
     for (;;) {
       const choice = this.#memory.placement.choose(trial.id, open);
@@ -122,8 +160,13 @@ export class EnginePool {
       // Counted before anything is awaited, because calls that come together would all find the same replica idle.
       const release = this.#memory.inFlight.enter(row.url);
       const lease = await this.#verify(row, trial.runId);
-      // Reading its label may have taken a while, so it must still be in rotation.
-      if (lease && (await this.#readRows()).some(({ url, inRotation, runId }) => url === row.url && inRotation && runId === row.runId)) {
+      // Reading its weight version may have taken a while, so it must still be in rotation.
+      if (
+        lease &&
+        (await this.#readRows()).some(
+          ({ url, inRotation, runId }) => url === row.url && inRotation && runId === row.runId,
+        )
+      ) {
         if (from) this.#memory.placement.escape(trial.id, from, row);
         return { ...lease, release };
       }
@@ -132,28 +175,34 @@ export class EnginePool {
     }
   }
 
-  /** Returns null and logs a line when the replica is away or lacks its pool's label. */
+  /** Returns null and logs a line when the replica is away or lacks its pool's weight version. */
   async #verify(row: ReplicaRow, runId: string | null): Promise<Omit<Lease, 'release'> | null> {
     const replica = this.#replica(row.url);
     try {
-      const { label, model } = await this.#freshPolicy(replica, runId === null ? null : row.label);
-      if (runId === null || (label !== null && label === row.label)) {
+      const { weightVersion, model } = await this.#freshPolicy(replica, runId === null ? null : row.weightVersion);
+      if (runId === null || (weightVersion !== null && weightVersion === row.weightVersion)) {
         this.#memory.complaints.delete(row.url);
         void replica.logprobsMode(model);
-        return { replica, label, changes: replica.changes, model };
+        return { replica, weightVersion, changes: replica.changes, model };
       }
-      this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);
+      this.#complain(
+        row.url,
+        `engine ${row.url} says ${weightVersion ?? 'no weight version'}, its pool ${row.weightVersion ?? 'has none yet'}: left out`,
+      );
     } catch (error) {
-      this.#complain(row.url, `engine ${row.url} cannot be reached: ${error instanceof Error ? error.message : String(error)}`);
+      this.#complain(
+        row.url,
+        `engine ${row.url} cannot be reached: ${error instanceof Error ? error.message : String(error)}`,
+      );
       replica.markUnavailable();
     }
     return null;
   }
 
-  /** Returns the label, reading it again when it is not the expected one, because a publication changes it without changing a connection. */
-  async #freshPolicy(replica: Replica, expected: string | null): Promise<Pick<Lease, 'label' | 'model'>> {
+  /** Returns the weight version, reading it again when it is not the expected one, because a publication changes it without changing a connection. */
+  async #freshPolicy(replica: Replica, expected: string | null): Promise<Pick<Lease, 'weightVersion' | 'model'>> {
     const policy = await policyOf(replica, expected);
-    if (expected === null || policy.label === expected) return policy;
+    if (expected === null || policy.weightVersion === expected) return policy;
     replica.forget();
     return policyOf(replica, expected);
   }
@@ -191,14 +240,17 @@ export class EnginePool {
 }
 
 /**
- * How old the label of an engine outside any run may be, because nobody tells the gateway of its new weights. The versions in the engine's
+ * How old the weight version of an engine outside any run may be, because nobody tells the gateway of its new weights. The versions in the engine's
  * replies take precedence.
  */
-const LABEL_MS = 1_000;
+const WEIGHT_VERSION_MS = 1_000;
 
-/** Returns the model to ask a replica for and its label: the adapter's if one has the expected name, else the base's. */
-async function policyOf(replica: Replica, expected: string | null): Promise<Pick<Lease, 'label' | 'model'>> {
-  const [label, models] = await Promise.all([replica.label(expected === null ? LABEL_MS : undefined), replica.models()]);
+/** Returns the model to ask a replica for and its weight version: the adapter's if one has the expected name, else the base's. */
+async function policyOf(replica: Replica, expected: string | null): Promise<Pick<Lease, 'weightVersion' | 'model'>> {
+  const [weightVersion, models] = await Promise.all([
+    replica.weightVersion(expected === null ? WEIGHT_VERSION_MS : undefined),
+    replica.models(),
+  ]);
   const adapter = models.find(({ id }) => id === expected);
-  return adapter ? { label: adapter.id, model: adapter.id } : { label, model: models[0]?.id ?? null };
+  return adapter ? { weightVersion: adapter.id, model: adapter.id } : { weightVersion, model: models[0]?.id ?? null };
 }

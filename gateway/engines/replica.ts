@@ -1,11 +1,10 @@
 import { z } from 'zod';
+import { labelIn, WEIGHT_INFO } from '../../core/weight-info.ts';
 import { readTraits, type EngineTraits } from '../token-in/engine-traits.ts';
 import { readText, type EngineConnection } from './connection.ts';
 import { readTakes, type Feature } from './adapt-messages.ts';
 import { readLogprobsMode, type LogprobsMode } from './logprobs-mode.ts';
 
-/** A label with half a surrogate pair could not be written into a URL or a request. */
-const weightInfo = z.object({ weight_version: z.string().transform((label) => label.toWellFormed()) });
 const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
 export type Model = z.output<typeof modelList>['data'][number];
 
@@ -20,9 +19,9 @@ const BACK_OFF_MS = 500;
 
 /** The reports of a replica. It holds only values, so that requests with connections of their own can share it. */
 export class ReplicaMemory {
-  /** How often it was found with another label than before. */
+  /** How often it was found with another weight version than before. */
   changes = 0;
-  lastLabel: string | null | undefined;
+  lastWeightVersion: string | null | undefined;
   models: Model[] | null = null;
   traits: { known: EngineTraits | null } | null = null;
   /** The traits that this process, or the one before it at this address, reported last. */
@@ -39,19 +38,19 @@ export class ReplicaMemory {
   }
 }
 
-type Reading = { epoch: number; label: Promise<string | null> };
+type Reading = { epoch: number; weightVersion: Promise<string | null> };
 
 /** The engine's server answers and its scheduler does not. */
 class EngineBusy extends Error {}
 
-/** One replica as the gateway sees it: the label that it reports, and whether that can still be trusted. */
+/** One replica as the gateway sees it: the weight version that it reports, and whether that can still be trusted. */
 export class Replica {
   readonly connection: EngineConnection;
   readonly #memory: ReplicaMemory;
   readonly #askMs: number;
-  #verified: { label: string | null; epoch: number; at: number } | null = null;
+  #verified: { weightVersion: string | null; epoch: number; at: number } | null = null;
   #reading: Reading | null = null;
-  /** The reading that was started before the known label became too old. */
+  /** The reading that was started before the known weight version became too old. */
   #renewing: Reading | null = null;
   #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
@@ -63,11 +62,11 @@ export class Replica {
     this.connection = connection;
     this.#askMs = askMs;
     this.#memory = memory;
-    // A new connection may lead to a process that has just started. It is asked at once, so that a later relabelling does not hide what
+    // A new connection may lead to a process that has just started. It is asked at once, so that a later renewWeightVersion does not hide what
     // answered in between.
     connection.onChange = () => {
       this.#models = memory.models = null;
-      this.label().catch(() => {});
+      this.weightVersion().catch(() => {});
     };
   }
 
@@ -76,39 +75,40 @@ export class Replica {
   }
 
   /**
-   * Returns the engine's label, read after the last lost or new connection and at most `maxAgeMs` ago. While calls come without a pause it
+   * Returns the engine's weight version, read after the last lost or new connection and at most `maxAgeMs` ago. While calls come without a pause it
    * is read again in advance, and no call waits for that. Returns null when the engine has no such route. Rejects when the engine does not
    * respond.
    */
-  async label(maxAgeMs = Infinity): Promise<string | null> {
+  async weightVersion(maxAgeMs = Infinity): Promise<string | null> {
     const { epoch } = this.connection;
     const known = this.#verified && this.#verified.epoch >= epoch ? this.#verified : null;
     const age = known ? Date.now() - known.at : Infinity;
     if (known && age <= maxAgeMs) {
       if (age > maxAgeMs / 2 && !this.#reading) this.#renewing = this.#read();
-      return known.label;
+      return known.weightVersion;
     }
-    if (known && this.#reading && this.#reading === this.#renewing) return known.label;
+    if (known && this.#reading && this.#reading === this.#renewing) return known.weightVersion;
     // Connections that are made together share the reading after the one under way.
-    if (this.#reading && this.#reading.epoch < epoch) await this.#reading.label.catch(() => {});
-    if (this.#verified && this.#verified !== known && this.#verified.epoch >= epoch) return this.#verified.label;
-    const { label } = this.#reading && this.#reading.epoch >= epoch ? this.#reading : this.#read();
-    if (!known) return label;
-    // A busy engine keeps its label. Only a run depends on the newest one, and a run asks without a limit of age.
-    return label.catch((error: unknown) => {
-      if (error instanceof EngineBusy) return known.label;
+    if (this.#reading && this.#reading.epoch < epoch) await this.#reading.weightVersion.catch(() => {});
+    if (this.#verified && this.#verified !== known && this.#verified.epoch >= epoch)
+      return this.#verified.weightVersion;
+    const { weightVersion } = this.#reading && this.#reading.epoch >= epoch ? this.#reading : this.#read();
+    if (!known) return weightVersion;
+    // A busy engine keeps its weight version. Only a run depends on the newest one, and a run asks without a limit of age.
+    return weightVersion.catch((error: unknown) => {
+      if (error instanceof EngineBusy) return known.weightVersion;
       throw error;
     });
   }
 
   #read(): Reading {
     const { epoch } = this.connection;
-    const reading = { epoch, label: this.#readLabel(epoch) };
+    const reading = { epoch, weightVersion: this.#readWeightVersion(epoch) };
     this.#reading = reading;
     const forget = () => {
       if (this.#reading === reading) this.#reading = null;
     };
-    reading.label.then(forget, forget);
+    reading.weightVersion.then(forget, forget);
     return reading;
   }
 
@@ -187,7 +187,11 @@ export class Replica {
 
   /** Returns whether it answers at all within `ms`. */
   async isAlive(ms = ALIVE_MS): Promise<boolean> {
-    const asked = this.connection.ask({ method: 'GET', path: '/health', signal: AbortSignal.timeout(Math.min(ms, ASK_MS)) });
+    const asked = this.connection.ask({
+      method: 'GET',
+      path: '/health',
+      signal: AbortSignal.timeout(Math.min(ms, ASK_MS)),
+    });
     const read = asked.then(async ({ status, body }) => readText(body).then(() => status < 500));
     return read.catch(() => false);
   }
@@ -219,20 +223,19 @@ export class Replica {
     return Date.now() < this.#memory.unavailableUntil;
   }
 
-  async #readLabel(epoch: number): Promise<string | null> {
-    const reply = weightInfo.safeParse(await this.#askPatiently('/weight_info'));
-    const label = reply.success ? reply.data.weight_version : null;
+  async #readWeightVersion(epoch: number): Promise<string | null> {
+    const weightVersion = labelIn(await this.#askPatiently(WEIGHT_INFO));
     const memory = this.#memory;
-    if (memory.lastLabel !== undefined && memory.lastLabel !== label) {
+    if (memory.lastWeightVersion !== undefined && memory.lastWeightVersion !== weightVersion) {
       memory.changes += 1;
       // Another process may answer now, started with other options.
       this.#traits = memory.traits = null;
       this.#takes.clear();
       this.#mode = memory.mode = null;
     }
-    memory.lastLabel = label;
-    if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { label, epoch, at: Date.now() };
-    return label;
+    memory.lastWeightVersion = weightVersion;
+    if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { weightVersion, epoch, at: Date.now() };
+    return weightVersion;
   }
 
   /**

@@ -14,7 +14,10 @@ afterEach(async () => {
 type Trial = Awaited<ReturnType<TestGateway['trial']>>;
 
 /** Starts two engines, and returns trials that prefer the first. */
-async function serve(count: number, settings = {}): Promise<{ first: FakeEngine; second: FakeEngine; trials: Trial[] }> {
+async function serve(
+  count: number,
+  settings = {},
+): Promise<{ first: FakeEngine; second: FakeEngine; trials: Trial[] }> {
   const [first, second] = await Promise.all([new FakeEngine().start(), new FakeEngine().start()]);
   engines = [first, second];
   await gateway.restart({ engines: engines.map(({ url }) => url), settings });
@@ -44,7 +47,11 @@ function hold(engine: FakeEngine, count = Infinity): { release: () => void } {
 }
 
 test('a replica out of rotation finishes its calls and gets no new ones; back in rotation it gets its trials again', async () => {
-  const { first, second, trials: [trial, other] } = await serve(2);
+  const {
+    first,
+    second,
+    trials: [trial, other],
+  } = await serve(2);
   if (!trial || !other) throw new Error('no trials');
   const held = hold(first, 1);
   const underWay = other.chat({ ...ASK, stream: true }).then(readStream);
@@ -72,15 +79,21 @@ test('a trial leaves a loaded engine for an idle one once, and stays there', asy
   const replies = early.map((trial) => trial.chat(ASK));
   await eventually(() => first.seen.length === 8);
   expect((await late?.chat(ASK))?.status).toBe(200);
-  expect([await seenBy('calls_in_flight'), await seenBy('escapes_total')]).toEqual([[8, 0], [1, 0]]);
+  expect([await seenBy('calls_in_flight'), await seenBy('escapes_total')]).toEqual([
+    [8, 0],
+    [1, 0],
+  ]);
   held.release();
   await Promise.all(replies);
   await late?.chat(ASK);
   expect([first.seen.length, second.seen.length]).toEqual([8, 2]);
-  expect([await seenBy('calls_in_flight'), await seenBy('escapes_total')]).toEqual([[0, 0], [1, 0]]);
+  expect([await seenBy('calls_in_flight'), await seenBy('escapes_total')]).toEqual([
+    [0, 0],
+    [1, 0],
+  ]);
 });
 
-test('calls that come together are spread over the engines', async () => {
+test('calls that arrive at the same time are spread over the engines', async () => {
   const { first, second, trials } = await serve(24);
   const held = [hold(first), hold(second)];
   const replies = trials.map((trial) => trial.chat(ASK));
@@ -92,7 +105,7 @@ test('calls that come together are spread over the engines', async () => {
 
 test('an idle engine without the run’s weights gets none of the run’s calls', async () => {
   const { first, second } = await serve(0);
-  first.label = 'run@1';
+  first.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
   const trials: Trial[] = [];
   while (trials.length < 10) {
@@ -108,8 +121,11 @@ test('an idle engine without the run’s weights gets none of the run’s calls'
   expect(await seenBy('escapes_total')).toEqual([0, 0]);
 });
 
-test('a call counts as load exactly until it ends, however it ends', async () => {
-  const { first, trials: [trial] } = await serve(1, { idleMs: 300 });
+test('a call counts towards its engine’s load until it ends and no longer, however it ends', async () => {
+  const {
+    first,
+    trials: [trial],
+  } = await serve(1, { idleMs: 300 });
   if (!trial) throw new Error('no trial');
   await trial.chat(ASK);
   await (await trial.chat({ ...ASK, stream: true })).text();

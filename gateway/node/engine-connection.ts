@@ -87,7 +87,10 @@ class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint
     const { method, path, body, signal } = this.#request;
     if (signal.aborted) return Promise.reject(signal.reason);
     signal.addEventListener('abort', this.#abort);
-    pool.dispatch({ method, path, body, headers: body === undefined ? {} : { 'content-type': 'application/json' } }, this);
+    pool.dispatch(
+      { method, path, body, headers: body === undefined ? {} : { 'content-type': 'application/json' } },
+      this,
+    );
     return this.#head.promise;
   }
 
@@ -96,7 +99,11 @@ class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint
     if (this.#request.signal.aborted) this.#abort();
   }
 
-  onResponseStart(_: Dispatcher.DispatchController, status: number, headers: Record<string, string | string[] | undefined>): void {
+  onResponseStart(
+    _: Dispatcher.DispatchController,
+    status: number,
+    headers: Record<string, string | string[] | undefined>,
+  ): void {
     if (status < 200) return;
     const type = headers['content-type'];
     this.#head.resolve({ status, contentType: (Array.isArray(type) ? type[0] : type) ?? '', body: this });

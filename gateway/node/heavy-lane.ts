@@ -17,7 +17,17 @@ export const LANE_HEADER = 'x-trialgate-lane';
 /** Above this limit the thread runs out of memory alone, without the process. */
 const HEAP_MIB = 2048;
 /** Headers that belong to one connection and not to the request. The gateway has already answered `expect`. */
-const OF_CONNECTION = new Set(['connection', 'keep-alive', 'transfer-encoding', 'upgrade', 'expect', 'proxy-connection', 'te', 'trailer', LANE_HEADER]);
+const OF_CONNECTION = new Set([
+  'connection',
+  'keep-alive',
+  'transfer-encoding',
+  'upgrade',
+  'expect',
+  'proxy-connection',
+  'te',
+  'trailer',
+  LANE_HEADER,
+]);
 
 const ANSWERS_WITHIN_MS = 1_000;
 
@@ -46,7 +56,11 @@ export class HeavyLane {
    * Passes a request to the thread and its reply back, byte by byte. `body` is the whole body if it was already read. A reply that comes
    * before most of the body is returned instead, because nobody reads the rest of the body then. Throws when the thread cannot be reached.
    */
-  async handOver(incoming: IncomingMessage, outgoing: ServerResponse, body: Uint8Array | null): Promise<Response | null> {
+  async handOver(
+    incoming: IncomingMessage,
+    outgoing: ServerResponse,
+    body: Uint8Array | null,
+  ): Promise<Response | null> {
     if (this.#closing) throw shuttingDown();
     const thread = (this.#thread ??= this.#start());
     const port = await thread.port.catch((error: unknown) => {
@@ -59,7 +73,15 @@ export class HeavyLane {
     const headers = { ...kept(incoming.rawHeaders, body !== null), ...length, [LANE_HEADER]: `${this.#token} ${id}` };
     const passed = Promise.withResolvers<Response | null>();
     // Each request gets a new connection, because the thread may close a kept one at the moment of its next use.
-    const passing = request({ agent: false, host: '127.0.0.1', port, method: incoming.method, path: incoming.url, headers, setHost: false });
+    const passing = request({
+      agent: false,
+      host: '127.0.0.1',
+      port,
+      method: incoming.method,
+      path: incoming.url,
+      headers,
+      setHost: false,
+    });
     const stop = body ? null : passOn(incoming, passing);
     passing.on('error', (error) => {
       stop?.();
@@ -69,7 +91,9 @@ export class HeavyLane {
     passing.on('response', (reply) => {
       if (isMostlyUnread(incoming)) {
         stop?.();
-        return void whole(reply).then(passed.resolve, (error: unknown) => passed.reject(unavailable(error))).finally(() => passing.destroy());
+        return void whole(reply)
+          .then(passed.resolve, (error: unknown) => passed.reject(unavailable(error)))
+          .finally(() => passing.destroy());
       }
       outgoing.writeHead(reply.statusCode ?? 502, kept(reply.rawHeaders, false));
       reply.pipe(outgoing);
@@ -147,7 +171,9 @@ export class HeavyLane {
 }
 
 async function whole(reply: IncomingMessage): Promise<Response> {
-  const headers = Object.entries(kept(reply.rawHeaders, false)).flatMap(([name, values]) => [values].flat().map((value): [string, string] => [name, `${value}`]));
+  const headers = Object.entries(kept(reply.rawHeaders, false)).flatMap(([name, values]) =>
+    [values].flat().map((value): [string, string] => [name, `${value}`]),
+  );
   return new Response(Buffer.concat(await reply.toArray()), { status: reply.statusCode ?? 502, headers });
 }
 
@@ -159,8 +185,13 @@ function kept(raw: readonly string[], isNewBody: boolean): OutgoingHttpHeaders {
     const isOfBody = name === 'content-length' || name === 'content-encoding';
     if (!OF_CONNECTION.has(name) && !(isNewBody && isOfBody)) (headers[name] ??= []).push(raw[i + 1] ?? '');
   }
-  return Object.fromEntries(Object.entries(headers).map(([name, values]) => [name, values.length === 1 ? values[0] : values]));
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, values]) => [name, values.length === 1 ? values[0] : values]),
+  );
 }
 
 const unavailable = (cause: unknown) =>
-  new Failure(503, 'large_requests_unavailable', 'the thread for large requests has ended: try again', { headers: { 'retry-after': '2' }, cause });
+  new Failure(503, 'large_requests_unavailable', 'the thread for large requests has ended: try again', {
+    headers: { 'retry-after': '2' },
+    cause,
+  });

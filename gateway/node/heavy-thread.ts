@@ -20,7 +20,13 @@ export async function runHeavyThread(): Promise<void> {
   const report = (what: Report) => parentPort?.postMessage(what);
   await lowerPriority();
   const end = new LaneEnd(token);
-  const gateway = await startGateway({ ...options, host: '127.0.0.1', port: 0, lane: end, log: (log) => report({ log }) });
+  const gateway = await startGateway({
+    ...options,
+    host: '127.0.0.1',
+    port: 0,
+    lane: end,
+    log: (log) => report({ log }),
+  });
   parentPort?.on('message', (order: Order) => {
     if ('counters' in order) report({ counters: order.counters, snapshot: gateway.snapshot() });
     else if ('delivered' in order) end.tell(order.delivered, order.isWhole);

@@ -21,7 +21,7 @@ function streams(count: number) {
   return { from, to, taken };
 }
 
-test('a stream is passed on whole, in small parts with turns of the event loop between them', async () => {
+test('passOn passes a stream on whole, in small parts with turns of the event loop between them', async () => {
   const { from, to, taken } = streams(100);
   passOn(from, to);
   for (let before = 0; !to.writableFinished; before = taken.length) {
@@ -31,7 +31,7 @@ test('a stream is passed on whole, in small parts with turns of the event loop b
   expect(Buffer.concat(taken).equals(Buffer.concat(parts(100)))).toBe(true);
 });
 
-test('nothing is read after a stop', async () => {
+test('passOn stops reading when it is stopped', async () => {
   const { from, to, taken } = streams(100);
   const stop = passOn(from, to);
   while (taken.length < 3) await nextTurn();

@@ -11,19 +11,35 @@ import { isDelivered } from './is-delivered.ts';
 import type { LaneEnd } from './lane-end.ts';
 import { isMostlyUnread, UnreadBodies } from './unread-bodies.ts';
 
-export type ListenOptions = { host: string; port: number; headersTimeoutMs: number; lane?: HeavyLane | null; own?: LaneEnd | undefined };
+export type ListenOptions = {
+  host: string;
+  port: number;
+  headersTimeoutMs: number;
+  lane?: HeavyLane | null;
+  own?: LaneEnd | undefined;
+};
 
 /** Listens. `requestTimeout` is off, because a body and its reply may take long. Node derives the limit for headers from it unless one is set. */
-export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, lane, own }: ListenOptions): Promise<ServerType> {
+export function listen(
+  app: Hono<GatewayEnv>,
+  { host, port, headersTimeoutMs, lane, own }: ListenOptions,
+): Promise<ServerType> {
   const unread = new UnreadBodies();
   const fetch = async (request: Request, { incoming, outgoing }: HttpBindings | Http2Bindings) => {
     const handed = own?.read(incoming.headers[LANE_HEADER]);
     if (handed === null) return new Response(null, { status: 404 });
     const handOver = async (body: Uint8Array | null) => {
-      const refusal = incoming instanceof IncomingMessage && outgoing instanceof ServerResponse && (await lane?.handOver(incoming, outgoing, body));
+      const refusal =
+        incoming instanceof IncomingMessage &&
+        outgoing instanceof ServerResponse &&
+        (await lane?.handOver(incoming, outgoing, body));
       return refusal || answered();
     };
-    const response = await app.fetch(request, { cut: () => cut(outgoing), delivered: () => handed?.isDelivered(isDelivered(outgoing)) ?? isDelivered(outgoing), ...(lane ? { handOver } : {}) });
+    const response = await app.fetch(request, {
+      cut: () => cut(outgoing),
+      delivered: () => handed?.isDelivered(isDelivered(outgoing)) ?? isDelivered(outgoing),
+      ...(lane ? { handOver } : {}),
+    });
     if (incoming instanceof IncomingMessage && isMostlyUnread(incoming) && !outgoing.headersSent && outgoing.socket) {
       await unread.refuse(response, incoming);
       return answered();
@@ -35,7 +51,11 @@ export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, la
     setImmediate(() => socket?.uncork());
     return response;
   };
-  const serverOptions = { requestTimeout: 0, headersTimeout: headersTimeoutMs, connectionsCheckingInterval: Math.min(headersTimeoutMs, 30_000) };
+  const serverOptions = {
+    requestTimeout: 0,
+    headersTimeout: headersTimeoutMs,
+    connectionsCheckingInterval: Math.min(headersTimeoutMs, 30_000),
+  };
   return new Promise((resolve, reject) => {
     const server = serve({ fetch, hostname: host, port, serverOptions }, () => resolve(server));
     server.once('error', (error) => reject(portError(error, host, port)));
@@ -66,20 +86,31 @@ function refuse(error: Error, socket: Socket): void {
   if (!socket.writable || ('code' in error && error.code === 'ECONNRESET')) return void socket.destroy();
   const failure = failureOf(error);
   const body = JSON.stringify(errorBody(failure));
-  const head = [`HTTP/1.1 ${failure.status} ${failure.code}`, 'Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`, 'Connection: close'];
+  const head = [
+    `HTTP/1.1 ${failure.status} ${failure.code}`,
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    'Connection: close',
+  ];
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
 }
 
 function failureOf(error: Error): Failure {
   const code = 'code' in error ? error.code : undefined;
-  if (code === 'HPE_HEADER_OVERFLOW') return new Failure(431, 'headers_too_large', 'the headers are larger than 16 KiB: send fewer', { retryable: false });
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new Failure(408, 'request_timeout', 'the headers did not come in time');
+  if (code === 'HPE_HEADER_OVERFLOW')
+    return new Failure(431, 'headers_too_large', 'the headers are larger than 16 KiB: send fewer', {
+      retryable: false,
+    });
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
+    return new Failure(408, 'request_timeout', 'the headers did not come in time');
   return new Failure(400, 'invalid_request', 'this is not an HTTP request', { retryable: false });
 }
 
 function portError(error: Error, host: string, port: number): Error {
   if (!('code' in error) || error.code !== 'EADDRINUSE') return error;
-  return new TrialgateError('missing_prerequisite', `port ${port} on ${host} is taken: choose another with --port`, { cause: error });
+  return new TrialgateError('missing_prerequisite', `port ${port} on ${host} is taken: choose another with --port`, {
+    cause: error,
+  });
 }
 
 /** Takes no new calls. Those under way get `drainMs`, and are then cut and recorded as failed. */

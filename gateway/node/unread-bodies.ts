@@ -34,8 +34,15 @@ export class UnreadBodies {
   async refuse(refusal: Response, incoming: IncomingMessage): Promise<void> {
     const { socket } = incoming;
     const body = Buffer.from(await refusal.arrayBuffer());
-    const headers = [...refusal.headers].filter(([name]) => !OF_FRAMING.has(name)).map(([name, value]) => `${name}: ${value}`);
-    const head = [`HTTP/1.1 ${refusal.status} ${STATUS_CODES[refusal.status] ?? ''}`, ...headers, `content-length: ${body.byteLength}`, 'connection: close'];
+    const headers = [...refusal.headers]
+      .filter(([name]) => !OF_FRAMING.has(name))
+      .map(([name, value]) => `${name}: ${value}`);
+    const head = [
+      `HTTP/1.1 ${refusal.status} ${STATUS_CODES[refusal.status] ?? ''}`,
+      ...headers,
+      `content-length: ${body.byteLength}`,
+      'connection: close',
+    ];
     socket.end(Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`, 'latin1'), body]));
     this.#linger(socket, incoming);
   }

@@ -7,4 +7,6 @@ import { responses } from './responses/responses.ts';
 export const PROTOCOLS: readonly Protocol[] = [chatCompletions, completions, messages, responses];
 
 /** Returns the protocol of a request's path, or null when it is not a model's route. */
-export const protocolOf = (path: string): Protocol | null => PROTOCOLS.find((protocol) => path.includes(protocol.path) || path.endsWith(protocol.path.slice('/v1'.length))) ?? null;
+export const protocolOf = (path: string): Protocol | null =>
+  PROTOCOLS.find((protocol) => path.includes(protocol.path) || path.endsWith(protocol.path.slice('/v1'.length))) ??
+  null;

@@ -5,26 +5,37 @@ import { PROTOCOLS } from './all.ts';
 
 const gateway = useSharedTokenGateway();
 const messages = [{ role: 'user', content: 'say it' }];
-const ASKED: Record<ProtocolName, object> = { chat_completions: { messages }, completions: { prompt: 'say it' }, messages: { messages, max_tokens: 50 }, responses: { input: 'say it' } };
+const ASKED: Record<ProtocolName, object> = {
+  chat_completions: { messages },
+  completions: { prompt: 'say it' },
+  messages: { messages, max_tokens: 50 },
+  responses: { input: 'say it' },
+};
 const CASES = PROTOCOLS.flatMap(({ name, path }) => [false, true].map((stream) => ({ name, path, stream })));
 
-test.each(CASES)('$name (stream: $stream): a call whose trial only the key names is recorded with that trial', async ({ name, path, stream }) => {
-  const [trial, other] = [await gateway.trial(), await gateway.trial()];
-  gateway.toy.script = [{ text: 'naïve 🦀' }];
-  const reply = await gateway.post(path, trial.key, { ...ASKED[name], stream });
-  expect(reply.status).toBe(200);
-  await reply.text();
-  expect(await trial.calls()).toMatchObject([{ protocol: name, stream, status: 'completed', untrainable: null }]);
-  expect(await other.calls()).toEqual([]);
-});
+test.each(CASES)(
+  '$name (stream: $stream): a call whose URL names no trial is recorded with the trial that its key names',
+  async ({ name, path, stream }) => {
+    const [trial, other] = [await gateway.trial(), await gateway.trial()];
+    gateway.toy.script = [{ text: 'naïve 🦀' }];
+    const reply = await gateway.post(path, trial.key, { ...ASKED[name], stream });
+    expect(reply.status).toBe(200);
+    await reply.text();
+    expect(await trial.calls()).toMatchObject([{ protocol: name, stream, status: 'completed', untrainable: null }]);
+    expect(await other.calls()).toEqual([]);
+  },
+);
 
-test.each(CASES)('$name (stream: $stream): a call past the budget ends with its protocol’s word for length, and no engine is asked', async ({ name, path, stream }) => {
-  const trial = await gateway.trial({ budgets: { calls: 1 } });
-  const ask = () => gateway.post(path, trial.key, { ...ASKED[name], stream });
-  await (await ask()).text();
-  const refused = await ask();
-  expect(refused.status).toBe(200);
-  expect(await refused.text()).toMatch(/"(length|max_tokens|max_output_tokens)"/);
-  expect(gateway.toy.generated).toHaveLength(1);
-  expect((await trial.calls()).map(({ status }) => status)).toEqual(['completed', 'failed']);
-});
+test.each(CASES)(
+  '$name (stream: $stream): a call past the budget ends with its protocol’s word for a length limit, and no engine is asked',
+  async ({ name, path, stream }) => {
+    const trial = await gateway.trial({ budgets: { calls: 1 } });
+    const ask = () => gateway.post(path, trial.key, { ...ASKED[name], stream });
+    await (await ask()).text();
+    const refused = await ask();
+    expect(refused.status).toBe(200);
+    expect(await refused.text()).toMatch(/"(length|max_tokens|max_output_tokens)"/);
+    expect(gateway.toy.generated).toHaveLength(1);
+    expect((await trial.calls()).map(({ status }) => status)).toEqual(['completed', 'failed']);
+  },
+);

@@ -5,7 +5,9 @@ import { openai } from './openai.ts';
 import type { Protocol } from './protocol.ts';
 
 const PATH = '/v1/chat/completions';
-const shape = z.looseObject({ messages: z.array(z.looseObject({ role: z.string() })).min(1, 'at least one message is needed') });
+const shape = z.looseObject({
+  messages: z.array(z.looseObject({ role: z.string() })).min(1, 'at least one message is needed'),
+});
 
 /** OpenAI's chat completions, in vLLM's form. */
 export const chatCompletions: Protocol = {

@@ -21,4 +21,5 @@ export const completions: Protocol = {
   },
 };
 
-const onlyPrompt = (prompt: unknown): unknown => (Array.isArray(prompt) && prompt.length === 1 && typeof prompt[0] !== 'number' ? prompt[0] : prompt);
+const onlyPrompt = (prompt: unknown): unknown =>
+  Array.isArray(prompt) && prompt.length === 1 && typeof prompt[0] !== 'number' ? prompt[0] : prompt;

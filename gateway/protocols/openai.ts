@@ -3,7 +3,7 @@ import { choicesOf } from '../../store/calls/choices.ts';
 import type { Wants } from '../chat/request.ts';
 import { errorBody } from '../failure.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import { asEvent, DONE } from '../sse.ts';
+import { asEvent, DONE } from '../reply-formats.ts';
 import type { Protocol } from './protocol.ts';
 
 /** The common part of OpenAI's two kinds of completions: replies and chunks are the engine's own, and a stream ends by `[DONE]`. */
@@ -22,5 +22,9 @@ export const openai: Omit<Protocol, 'name' | 'path' | 'parse'> = {
 function isForTheRecord(chunk: JsonObject, { usage, logprobs, tokenIds }: Wants): boolean {
   const choices = choicesOf(chunk);
   if (choices.length === 0) return !usage && Array.isArray(chunk.choices);
-  return !logprobs && !tokenIds && choices.every(({ delta, finish_reason }) => isObject(delta) && Object.keys(delta).length === 0 && !finish_reason);
+  return (
+    !logprobs &&
+    !tokenIds &&
+    choices.every(({ delta, finish_reason }) => isObject(delta) && Object.keys(delta).length === 0 && !finish_reason)
+  );
 }

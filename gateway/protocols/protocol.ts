@@ -1,5 +1,5 @@
 import type { ModelRequest } from '../chat/request.ts';
-import type { TokenChunk } from '../chat/token-chunk.ts';
+import type { TokenChunk } from '../chat/token-json.ts';
 import type { Failure } from '../failure.ts';
 import type { JsonObject } from '../json.ts';
 import type { ProtocolName } from '../../store/schema.ts';

@@ -16,25 +16,53 @@ type TurnResult = { reply: JsonObject; types: string[] };
 const KINDS = {
   messages: {
     path: 'messages',
-    first: { max_tokens: 100, system: 'be short', tools: [{ name: 'ls', input_schema: SCHEMA }], messages: [user('look')] },
+    first: {
+      max_tokens: 100,
+      system: 'be short',
+      tools: [{ name: 'ls', input_schema: SCHEMA }],
+      messages: [user('look')],
+    },
     ended: ({ events }: Awaited<ReturnType<typeof readEvents>>): JsonObject => messageOf(events),
     next: (before: JsonObject, { content }: JsonObject, said: string | null): JsonObject => {
       const calls = listOf(content).filter(({ type }) => type === 'tool_use');
-      const results = calls.map(({ id }) => ({ type: 'tool_result', tool_use_id: id, content: [{ type: 'text', text: 'a.txt' }] }));
-      return { ...before, messages: [...listOf(before.messages), { role: 'assistant', content }, { role: 'user', content: said ?? results }] };
+      const results = calls.map(({ id }) => ({
+        type: 'tool_result',
+        tool_use_id: id,
+        content: [{ type: 'text', text: 'a.txt' }],
+      }));
+      return {
+        ...before,
+        messages: [
+          ...listOf(before.messages),
+          { role: 'assistant', content },
+          { role: 'user', content: said ?? results },
+        ],
+      };
     },
   },
   responses: {
     path: 'responses',
-    first: { instructions: 'be short', tools: [{ type: 'function', name: 'ls', parameters: SCHEMA }], input: [user('look')] },
+    first: {
+      instructions: 'be short',
+      tools: [{ type: 'function', name: 'ls', parameters: SCHEMA }],
+      input: [user('look')],
+    },
     ended: ({ events }: Awaited<ReturnType<typeof readEvents>>): JsonObject => objectOf(events.at(-1)?.response),
     next: (before: JsonObject, { output }: JsonObject, said: string | null): JsonObject => {
-      const results = listOf(output).flatMap(({ type, call_id }) => (type === 'function_call' ? [{ type: 'function_call_output', call_id, output: 'a.txt' }] : []));
-      return { ...before, input: [...listOf(before.input), ...listOf(output), ...(said === null ? results : [user(said)])] };
+      const results = listOf(output).flatMap(({ type, call_id }) =>
+        type === 'function_call' ? [{ type: 'function_call_output', call_id, output: 'a.txt' }] : [],
+      );
+      return {
+        ...before,
+        input: [...listOf(before.input), ...listOf(output), ...(said === null ? results : [user(said)])],
+      };
     },
   },
 };
-const EACH = (['messages', 'responses'] as const).flatMap((kind) => [{ kind, stream: false }, { kind, stream: true }]);
+const EACH = (['messages', 'responses'] as const).flatMap((kind) => [
+  { kind, stream: false },
+  { kind, stream: true },
+]);
 
 const objectOf = (value: unknown): JsonObject => (isObject(value) ? value : {});
 const listOf = (value: unknown): JsonObject[] => (Array.isArray(value) ? value.filter(isObject) : []);
@@ -49,11 +77,18 @@ function messageOf(events: readonly JsonObject[]): JsonObject {
     if (delta.type === 'thinking_delta') block.thinking = `${String(block.thinking)}${String(delta.thinking)}`;
     if (delta.type === 'input_json_delta') block.json = `${String(block.json)}${String(delta.partial_json)}`;
   }
-  const blocks = content.map(({ json, ...block }) => (block.type === 'tool_use' ? { ...block, input: JSON.parse(String(json)) } : block));
+  const blocks = content.map(({ json, ...block }) =>
+    block.type === 'tool_use' ? { ...block, input: JSON.parse(String(json)) } : block,
+  );
   return { ...objectOf(events[0]?.message), ...objectOf(events.at(-2)?.delta), content: blocks };
 }
 
-async function ask(trial: Trial, kind: keyof typeof KINDS, body: JsonObject, init: Record<string, string> = {}): Promise<Response> {
+async function ask(
+  trial: Trial,
+  kind: keyof typeof KINDS,
+  body: JsonObject,
+  init: Record<string, string> = {},
+): Promise<Response> {
   const headers = { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json', ...init };
   return gateway.post(`/${trial.id}/v1/${KINDS[kind].path}`, trial.key, { model: 'policy', ...body }, { headers });
 }
@@ -74,125 +109,213 @@ const SAID = [
   'bye',
 ];
 
-test.each(EACH)('a conversation in $kind continues the sampled ids in every turn (stream: $stream)', async ({ kind, stream }) => {
-  const trial = await gateway.trial();
-  gateway.toy.script = SAID.map((text) => ({ text }));
-  let body: JsonObject = { ...KINDS[kind].first, stream };
-  for (const said of [null, null, 'and now?']) body = KINDS[kind].next(body, (await turn(trial, kind, body)).reply, said);
-  await turn(trial, kind, body);
-  const calls = await trial.calls();
-  expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'clean', 'clean', 'clean']);
-  expect(calls.map(({ protocol }) => protocol)).toEqual(Array(4).fill(kind));
-  const samples = await gateway.samplesOf(trial.id);
-  expect(samples).toHaveLength(1);
-  expect(samples[0]?.loss_mask.filter(Boolean)).toHaveLength(gateway.toy.generated.reduce((sum, { completion }) => sum + completion.length, 0));
-});
+test.each(EACH)(
+  'a conversation over $kind continues the sampled ids in every turn (stream: $stream)',
+  async ({ kind, stream }) => {
+    const trial = await gateway.trial();
+    gateway.toy.script = SAID.map((text) => ({ text }));
+    let body: JsonObject = { ...KINDS[kind].first, stream };
+    for (const said of [null, null, 'and now?'])
+      body = KINDS[kind].next(body, (await turn(trial, kind, body)).reply, said);
+    await turn(trial, kind, body);
+    const calls = await trial.calls();
+    expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'clean', 'clean', 'clean']);
+    expect(calls.map(({ protocol }) => protocol)).toEqual(Array(4).fill(kind));
+    const samples = await gateway.samplesOf(trial.id);
+    expect(samples).toHaveLength(1);
+    expect(samples[0]?.loss_mask.filter(Boolean)).toHaveLength(
+      gateway.toy.generated.reduce((sum, { completion }) => sum + completion.length, 0),
+    );
+  },
+);
 
-test.each(EACH)('$kind: the reasoning of a later turn is shown as reasoning, and not as its text (stream: $stream)', async ({ kind, stream }) => {
-  const trial = await gateway.trial();
-  gateway.toy.script = [{ text: 'hello' }, { text: '<think>hm, 🦀</think>looking' }];
-  const first = { ...KINDS[kind].first, stream };
-  const body = KINDS[kind].next(first, (await turn(trial, kind, first)).reply, 'and now?');
-  const asked: string[] = [];
-  gateway.toy.before = ({ path }) => void asked.push(path);
-  const said = JSON.stringify((await turn(trial, kind, body)).reply);
-  expect(asked).toContain('/inference/v1/generate');
-  expect([said.match(/hm, 🦀/g)?.length, said.includes('looking'), said.includes('think>')]).toEqual([1, true, false]);
-  const call = (await trial.calls()).at(-1);
-  expect(call?.response).toMatchObject({ choices: [{ message: { content: 'looking', reasoning: 'hm, 🦀' } }] });
-});
+test.each(EACH)(
+  'in protocol $kind the agent gets the reasoning of a later turn as reasoning, and not as text (stream: $stream)',
+  async ({ kind, stream }) => {
+    const trial = await gateway.trial();
+    gateway.toy.script = [{ text: 'hello' }, { text: '<think>hm, 🦀</think>looking' }];
+    const first = { ...KINDS[kind].first, stream };
+    const body = KINDS[kind].next(first, (await turn(trial, kind, first)).reply, 'and now?');
+    const asked: string[] = [];
+    gateway.toy.before = ({ path }) => void asked.push(path);
+    const said = JSON.stringify((await turn(trial, kind, body)).reply);
+    expect(asked).toContain('/inference/v1/generate');
+    expect([said.match(/hm, 🦀/g)?.length, said.includes('looking'), said.includes('think>')]).toEqual([
+      1,
+      true,
+      false,
+    ]);
+    const call = (await trial.calls()).at(-1);
+    expect(call?.response).toMatchObject({ choices: [{ message: { content: 'looking', reasoning: 'hm, 🦀' } }] });
+  },
+);
 
-test.each(EACH)('$kind: a retry of a lost reply gets it in the form of the first one (stream: $stream)', async ({ kind, stream }) => {
-  const trial = await gateway.trial();
-  gateway.toy.script = [{ text: SAID[0] ?? '' }];
-  const body = { ...KINDS[kind].first, stream };
-  const read = async (reply: Response) => (stream ? KINDS[kind].ended(await readEvents(reply)) : gateway.json(reply));
-  const delivered = await ask(trial, kind, body, { 'x-stainless-retry-count': '0' });
-  const first = await read(delivered);
-  await pretendCut(gateway.db, delivered.headers.get('x-trialgate-call'));
-  const again = await ask(trial, kind, body, { 'x-stainless-retry-count': '1' });
-  expect(again.headers.get('x-trialgate-replay')).toBe('true');
-  expect(await read(again)).toEqual(first);
-  expect(await trial.calls()).toHaveLength(1);
-});
+test.each(EACH)(
+  '$kind: a client’s retry gets the undelivered reply in the form of its first try (stream: $stream)',
+  async ({ kind, stream }) => {
+    const trial = await gateway.trial();
+    gateway.toy.script = [{ text: SAID[0] ?? '' }];
+    const body = { ...KINDS[kind].first, stream };
+    const read = async (reply: Response) => (stream ? KINDS[kind].ended(await readEvents(reply)) : gateway.json(reply));
+    const delivered = await ask(trial, kind, body, { 'x-stainless-retry-count': '0' });
+    const first = await read(delivered);
+    await pretendCut(gateway.db, delivered.headers.get('x-trialgate-call'));
+    const again = await ask(trial, kind, body, { 'x-stainless-retry-count': '1' });
+    expect(again.headers.get('x-trialgate-replay')).toBe('true');
+    expect(await read(again)).toEqual(first);
+    expect(await trial.calls()).toHaveLength(1);
+  },
+);
 
-test.each(EACH)('$kind: a call past the budget ends by its length (stream: $stream)', async ({ kind, stream }) => {
-  const trial = await gateway.trial({ budgets: { calls: 1 } });
-  const body = { ...KINDS[kind].first, stream };
-  await turn(trial, kind, body);
-  const { reply } = await turn(trial, kind, body);
-  expect(reply).toMatchObject(kind === 'messages' ? { stop_reason: 'max_tokens' } : { status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' }, output: [] });
-});
+test.each(EACH)(
+  '$kind: a call past the budget of calls ends as the protocol says that a length limit was reached (stream: $stream)',
+  async ({ kind, stream }) => {
+    const trial = await gateway.trial({ budgets: { calls: 1 } });
+    const body = { ...KINDS[kind].first, stream };
+    await turn(trial, kind, body);
+    const { reply } = await turn(trial, kind, body);
+    expect(reply).toMatchObject(
+      kind === 'messages'
+        ? { stop_reason: 'max_tokens' }
+        : { status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' }, output: [] },
+    );
+  },
+);
 
-test.each([{ kind: 'messages' as const, sign: /^event: ping\ndata: {"type":"ping"}$/gm }, { kind: 'responses' as const, sign: /^: keep-alive$/gm }])('$kind: a stream that waits sends the protocol’s own sign of life', async ({ kind, sign }) => {
-  await gateway.restart({ settings: { keepAliveMs: 30 } });
-  const trial = await gateway.trial();
-  const body = { ...KINDS[kind].first, stream: true };
-  const second = KINDS[kind].next(body, (await turn(trial, kind, body)).reply, 'and?');
-  gateway.toy.before = async ({ path }) => void (path.endsWith('/generate') && (await new Promise((resolve) => setTimeout(resolve, 250))));
-  const text = await (await ask(trial, kind, second)).text();
-  expect(text.match(sign)?.length).toBeGreaterThan(2);
-  expect(text).toContain('nothing to say');
-});
+test.each([
+  { kind: 'messages' as const, sign: /^event: ping\ndata: {"type":"ping"}$/gm },
+  { kind: 'responses' as const, sign: /^: keep-alive$/gm },
+])(
+  '$kind: the gateway keeps a stream that waits alive with the protocol’s own event or comment',
+  async ({ kind, sign }) => {
+    await gateway.restart({ settings: { keepAliveMs: 30 } });
+    const trial = await gateway.trial();
+    const body = { ...KINDS[kind].first, stream: true };
+    const second = KINDS[kind].next(body, (await turn(trial, kind, body)).reply, 'and?');
+    gateway.toy.before = async ({ path }) =>
+      void (path.endsWith('/generate') && (await new Promise((resolve) => setTimeout(resolve, 250))));
+    const text = await (await ask(trial, kind, second)).text();
+    expect(text.match(sign)?.length).toBeGreaterThan(2);
+    expect(text).toContain('nothing to say');
+  },
+);
 
-test('a response continues one that another process answered, with the instructions of its own request', async () => {
+test('a Responses request continues a response that another gateway process gave, with the instructions of its own request', async () => {
   const trial = await gateway.trial();
   gateway.toy.script = [{ text: calling({ name: 'ls', arguments: {} }) }, { text: 'files' }, { text: 'bye' }];
   const { instructions, tools, input } = KINDS.responses.first;
   const first = (await turn(trial, 'responses', { instructions, tools, input })).reply;
-  const results = listOf(first.output).map(({ call_id }) => ({ type: 'function_call_output', call_id, output: 'a.txt' }));
+  const results = listOf(first.output).map(({ call_id }) => ({
+    type: 'function_call_output',
+    call_id,
+    output: 'a.txt',
+  }));
   await gateway.restart();
-  const second = (await turn(trial, 'responses', { instructions, tools, input: results, previous_response_id: first.id, stream: true })).reply;
+  const second = (
+    await turn(trial, 'responses', {
+      instructions,
+      tools,
+      input: results,
+      previous_response_id: first.id,
+      stream: true,
+    })
+  ).reply;
   expect(second).toMatchObject({ previous_response_id: first.id, status: 'completed' });
   await turn(trial, 'responses', { instructions: 'be long', tools, input: 'more', previous_response_id: second.id });
   const calls = await trial.calls();
   expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'clean', 'forked']);
   expect(listOf(calls[2]?.request.messages).map(({ role, content }) => [role, content])).toEqual([
-    ['system', 'be long'], ['user', 'look'], ['assistant', ''], ['tool', 'a.txt'], ['assistant', 'files'], ['user', 'more'],
+    ['system', 'be long'],
+    ['user', 'look'],
+    ['assistant', ''],
+    ['tool', 'a.txt'],
+    ['assistant', 'files'],
+    ['user', 'more'],
   ]);
 });
 
-test.each(['resp_7', `resp_${'0'.repeat(32)}`])('a response of another trial, and one that does not exist, cannot be continued: %s', async (unknown) => {
-  const other = await gateway.trial();
-  const { id } = (await turn(other, 'responses', { input: 'x' })).reply;
-  const trial = await gateway.trial();
-  for (const previous_response_id of [unknown, id]) {
-    const reply = await ask(trial, 'responses', { input: 'x', previous_response_id });
-    expect([reply.status, reply.headers.get('x-should-retry')]).toEqual([400, 'false']);
-    expect(await reply.json()).toMatchObject({ error: { code: 'previous_response_not_found' } });
-  }
-});
+test.each(['resp_7', `resp_${'0'.repeat(32)}`])(
+  'a Responses request cannot continue a response of another trial or one that does not exist: %s',
+  async (unknown) => {
+    const other = await gateway.trial();
+    const { id } = (await turn(other, 'responses', { input: 'x' })).reply;
+    const trial = await gateway.trial();
+    for (const previous_response_id of [unknown, id]) {
+      const reply = await ask(trial, 'responses', { input: 'x', previous_response_id });
+      expect([reply.status, reply.headers.get('x-should-retry')]).toEqual([400, 'false']);
+      expect(await reply.json()).toMatchObject({ error: { code: 'previous_response_not_found' } });
+    }
+  },
+);
 
-test.each(['URL', 'key'])('counted tokens equal those that are sent, and counting is not recorded (trial named by its %s)', async (by) => {
-  const trial = await gateway.trial();
-  const { max_tokens: _, ...counted } = KINDS.messages.first;
-  const reply = await gateway.post(`${by === 'URL' ? `/${trial.id}` : ''}/v1/messages/count_tokens?beta=true`, trial.key, { model: 'policy', ...counted });
-  const { usage } = (await turn(trial, 'messages', KINDS.messages.first)).reply;
-  expect(await reply.json()).toEqual({ input_tokens: objectOf(usage).input_tokens });
-  expect(await trial.calls()).toHaveLength(1);
-});
+test.each(['URL', 'key'])(
+  '`count_tokens` gives the tokens that the same call sends, and is not recorded (trial named by its %s)',
+  async (by) => {
+    const trial = await gateway.trial();
+    const { max_tokens: _, ...counted } = KINDS.messages.first;
+    const reply = await gateway.post(
+      `${by === 'URL' ? `/${trial.id}` : ''}/v1/messages/count_tokens?beta=true`,
+      trial.key,
+      { model: 'policy', ...counted },
+    );
+    const { usage } = (await turn(trial, 'messages', KINDS.messages.first)).reply;
+    expect(await reply.json()).toEqual({ input_tokens: objectOf(usage).input_tokens });
+    expect(await trial.calls()).toHaveLength(1);
+  },
+);
 
-test.each(['x-api-key', 'authorization'])('an agent that sends its key as %s is answered', async (header) => {
-  const trial = await gateway.trial();
-  const headers = { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', [header]: header === 'x-api-key' ? trial.key : `Bearer ${trial.key}` };
-  const reply = await gateway.post(`/${trial.id}/v1/messages?beta=true`, '', KINDS.messages.first, { headers });
-  expect(await reply.json()).toMatchObject({ type: 'message', role: 'assistant', stop_reason: 'end_turn' });
-});
+test.each(['x-api-key', 'authorization'])(
+  'an agent that sends its key over Messages in the header %s is answered',
+  async (header) => {
+    const trial = await gateway.trial();
+    const headers = {
+      'content-type': 'application/json',
+      'anthropic-version': '2023-06-01',
+      [header]: header === 'x-api-key' ? trial.key : `Bearer ${trial.key}`,
+    };
+    const reply = await gateway.post(`/${trial.id}/v1/messages?beta=true`, '', KINDS.messages.first, { headers });
+    expect(await reply.json()).toMatchObject({ type: 'message', role: 'assistant', stop_reason: 'end_turn' });
+  },
+);
 
-test('an error comes in its own protocol’s envelope with the right status', async () => {
+test('an error of the gateway has the envelope of the agent’s protocol and the right status', async () => {
   const trial = await gateway.trial();
   const failures = async (path: string, key: string, body: unknown) => {
     const reply = await gateway.post(`/${trial.id}/v1/${path}`, key, body);
     return [reply.status, reply.headers.get('x-should-retry'), await reply.json()];
   };
   const { first } = KINDS.messages;
-  expect(await failures('messages', 'wrong', first)).toEqual([401, 'false', { type: 'error', error: { type: 'authentication_error', message: expect.any(String) } }]);
-  expect(await failures('messages/count_tokens', trial.key, {})).toEqual([400, 'false', { type: 'error', error: { type: 'invalid_request_error', message: expect.stringMatching(/^messages/) } }]);
+  expect(await failures('messages', 'wrong', first)).toEqual([
+    401,
+    'false',
+    { type: 'error', error: { type: 'authentication_error', message: expect.any(String) } },
+  ]);
+  expect(await failures('messages/count_tokens', trial.key, {})).toEqual([
+    400,
+    'false',
+    { type: 'error', error: { type: 'invalid_request_error', message: expect.stringMatching(/^messages/) } },
+  ]);
   gateway.toy.fault = (path) => (path === '/v1/chat/completions' ? 500 : null);
-  expect(await failures('messages', trial.key, first)).toEqual([502, null, { type: 'error', error: { type: 'api_error', message: expect.stringMatching(/at fault/) } }]);
-  expect(await failures('responses', trial.key, { input: 'x' })).toEqual([502, null, { error: { type: 'server_error', code: 'engine_error', param: null, message: expect.stringMatching(/at fault/) } }]);
+  expect(await failures('messages', trial.key, first)).toEqual([
+    502,
+    null,
+    { type: 'error', error: { type: 'api_error', message: expect.stringMatching(/at fault/) } },
+  ]);
+  expect(await failures('responses', trial.key, { input: 'x' })).toEqual([
+    502,
+    null,
+    { error: { type: 'server_error', code: 'engine_error', param: null, message: expect.stringMatching(/at fault/) } },
+  ]);
   gateway.toy.fault = () => 400;
-  expect(await failures('messages', trial.key, first)).toEqual([400, null, { type: 'error', error: { type: 'invalid_request_error', message: expect.stringMatching(/at fault/) } }]);
+  expect(await failures('messages', trial.key, first)).toEqual([
+    400,
+    null,
+    { type: 'error', error: { type: 'invalid_request_error', message: expect.stringMatching(/at fault/) } },
+  ]);
   await gateway.trial({ trialId: trial.id, attempt: 2 });
-  expect(await failures('messages', trial.key, first)).toEqual([409, 'false', { type: 'error', error: { type: 'invalid_request_error', message: expect.stringMatching(/closed/) } }]);
+  expect(await failures('messages', trial.key, first)).toEqual([
+    409,
+    'false',
+    { type: 'error', error: { type: 'invalid_request_error', message: expect.stringMatching(/closed/) } },
+  ]);
 });

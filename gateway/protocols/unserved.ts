@@ -10,13 +10,21 @@ export type Unserved = z.output<typeof unserved>;
  * without a type.
  */
 export const servedOr = <T extends z.ZodType>(isServed: (value: JsonObject) => boolean, schema: T) =>
-  z.preprocess((value) => (isObject(value) && typeof value.type === 'string' && !isServed(value) ? { type: 'unserved', value } : value), schema);
+  z.preprocess(
+    (value) =>
+      isObject(value) && typeof value.type === 'string' && !isServed(value) ? { type: 'unserved', value } : value,
+    schema,
+  );
 
 /** An unserved value and its place in the request. */
 export type LeftOut = { at: string; value: JsonObject };
 
 /** Returns the unserved values of a list. `inside` finds those within a served value. */
-export function leftOutOf<T>(list: readonly T[], at: string, inside: (value: T, at: string) => LeftOut[] = () => []): LeftOut[] {
+export function leftOutOf<T>(
+  list: readonly T[],
+  at: string,
+  inside: (value: T, at: string) => LeftOut[] = () => [],
+): LeftOut[] {
   return list.flatMap((value, i) => {
     const here = `${at}.${i}`;
     const { data } = unserved.safeParse(value);

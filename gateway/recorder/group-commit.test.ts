@@ -23,7 +23,7 @@ function recorder(commit: (ids: string[], round: number) => Promise<string[]> | 
   return { group, rounds, retracted, log };
 }
 
-test('calls that arrive during a commit share the next round trip', async () => {
+test('calls that arrive during a commit are recorded by one next commit', async () => {
   const { group, rounds } = recorder(async () => {
     await new Promise((resolve) => setTimeout(resolve, 20));
     return [];
@@ -34,18 +34,22 @@ test('calls that arrive during a commit share the next round trip', async () => 
   expect(rounds).toEqual([['a'], ['b', 'c', 'd']]);
 });
 
-test('one bad row fails only its own call', async () => {
+test('a row that PostgreSQL rejects fails only its own call, and not the others of its commit', async () => {
   const { group } = recorder((ids) => {
     if (ids.includes('bad')) throw Object.assign(new Error('value too long'), { code: '22001' });
     return ids.filter((id) => id === 'closed');
   });
   const verdicts = await Promise.allSettled(['a', 'b', 'bad', 'closed', 'c'].map((id) => group.record(call(id))));
   expect(verdicts.map((one) => (one.status === 'fulfilled' ? one.value : 'failed'))).toEqual([
-    'recorded', 'recorded', 'failed', 'refused', 'recorded',
+    'recorded',
+    'recorded',
+    'failed',
+    'refused',
+    'recorded',
   ]);
 });
 
-test('a commit is tried again after a lost connection', async () => {
+test('the recorder repeats a commit after it lost the connection to PostgreSQL', async () => {
   const { group, rounds } = recorder((_, round) => {
     if (round < 3) throw lost();
     return [];
@@ -54,7 +58,7 @@ test('a commit is tried again after a lost connection', async () => {
   expect(rounds).toEqual([['a'], ['a'], ['a']]);
 });
 
-test('a call is retracted if its commit succeeds after its agent got an error', async () => {
+test('the recorder retracts a call whose commit succeeds after its agent got an error', async () => {
   const { group, retracted } = recorder(async () => {
     await new Promise((resolve) => setTimeout(resolve, 120));
     return [];
@@ -64,7 +68,7 @@ test('a call is retracted if its commit succeeds after its agent got an error', 
   expect(retracted).toEqual(['late']);
 });
 
-test('calls are refused once the store was away for longer than they may wait', async () => {
+test('the recorder refuses calls once PostgreSQL was away for longer than calls may wait', async () => {
   const { group } = recorder(() => {
     throw lost();
   }, 150);

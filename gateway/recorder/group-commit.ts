@@ -19,7 +19,12 @@ export type GroupCommitOptions = {
   maxGroupBytes?: number;
 };
 
-type Entry = { call: CallRecord; settle: (verdict: 'recorded' | 'refused' | Error) => void; late: boolean; tried: boolean };
+type Entry = {
+  call: CallRecord;
+  settle: (verdict: 'recorded' | 'refused' | Error) => void;
+  late: boolean;
+  tried: boolean;
+};
 
 const PAUSE_MS = 100;
 
@@ -143,7 +148,9 @@ export class GroupCommit implements Recorder {
         this.#orphans.push(...ids);
         await sleep(PAUSE_MS);
       } else {
-        this.#options.log(`calls ${ids.join(', ')} count as completed although their agents got an error, because they could not be retracted: ${String(error)}`);
+        this.#options.log(
+          `calls ${ids.join(', ')} count as completed although their agents got an error, because they could not be retracted: ${String(error)}`,
+        );
       }
     }
   }

@@ -20,7 +20,8 @@ const whileLocked = <T>(body: () => Promise<T>): Promise<T> =>
 async function endOf(trial: Trial, body: Record<string, unknown>): Promise<string> {
   const headers = { authorization: `Bearer ${trial.key}`, 'x-stainless-retry-count': '0' };
   const reply = await trial.chat(body, { headers });
-  if (body.stream !== true) return reply.status === 200 ? 'whole' : `${reply.status} ${(await reply.json()).error.code}`;
+  if (body.stream !== true)
+    return reply.status === 200 ? 'whole' : `${reply.status} ${(await reply.json()).error.code}`;
   const { done, broken, finish, chunks } = await readStream(reply);
   return done || finish || !broken ? 'whole' : `${reply.status} ${chunks.at(-1)?.error?.code}`;
 }
@@ -30,21 +31,34 @@ async function samplesOf({ id }: Trial): Promise<unknown[]> {
   return samples;
 }
 
-const isSleeping = async () => (await gateway.db.execute(sql`select 1 from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`)).rows.length > 0;
+const isSleeping = async () =>
+  (
+    await gateway.db.execute(
+      sql`select 1 from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`,
+    )
+  ).rows.length > 0;
 
 const statuses = async (trial: Trial) => (await trial.calls()).map((call) => call.status);
 
-test('calls whose commit hangs end with an error in time, and count as failed when it succeeds later', async () => {
+test('calls whose commit hangs end with an error in time, and are recorded as failed when the commit succeeds later', async () => {
   const trials = await Promise.all(Array.from({ length: 8 }, () => gateway.trial()));
-  const ends = await whileLocked(() => Promise.all(trials.map((trial, i) => endOf(trial, { ...ASK, stream: i % 2 === 1 }))));
+  const ends = await whileLocked(() =>
+    Promise.all(trials.map((trial, i) => endOf(trial, { ...ASK, stream: i % 2 === 1 }))),
+  );
   expect(ends).toEqual(trials.map((_, i) => `${i % 2 === 1 ? 200 : 503} store_unavailable`));
   await eventually(async () => (await Promise.all(trials.map(statuses))).every((each) => each.join() === 'failed'));
-  expect(countersOf(await gateway.metrics())).toEqual({ accepted: 8, completed: 0, failed: 8, cancelled: 0, inFlight: 0 });
+  expect(countersOf(await gateway.metrics())).toEqual({
+    accepted: 8,
+    completed: 0,
+    failed: 8,
+    cancelled: 0,
+    inFlight: 0,
+  });
   expect((await Promise.all(trials.map(samplesOf))).flat()).toEqual([]);
   expect(await Promise.all(trials.map((trial) => endOf(trial, ASK)))).toEqual(Array(8).fill('whole'));
 });
 
-test('a call that is committed after its agent got an error is not trained on', async () => {
+test('a call that is committed after its agent got an error is recorded as failed and not trained on', async () => {
   const trial = await gateway.trial();
   await slowCommits(gateway.db, 2_000);
   expect(await endOf(trial, ASK)).toBe('503 store_unavailable');
@@ -55,10 +69,14 @@ test('a call that is committed after its agent got an error is not trained on', 
 });
 
 // A late commit shows as completed until it is retracted, and a retry may get its reply in between.
-test('a retry gets a reply that stays completed, never one that is then retracted', async () => {
+test('a client’s retry never gets a reply whose call is retracted afterwards', async () => {
   const trial = await gateway.trial();
-  await gateway.db.execute(sql`create or replace function slow_disk() returns trigger language plpgsql as 'begin perform pg_sleep(2); return new; end'`);
-  await gateway.db.execute(sql`create trigger slow_disk before update on calls for each row execute function slow_disk()`);
+  await gateway.db.execute(
+    sql`create or replace function slow_disk() returns trigger language plpgsql as 'begin perform pg_sleep(2); return new; end'`,
+  );
+  await gateway.db.execute(
+    sql`create trigger slow_disk before update on calls for each row execute function slow_disk()`,
+  );
   expect(await whileLocked(() => endOf(trial, ASK))).toBe('503 store_unavailable');
   await eventually(isSleeping);
   const headers = { authorization: `Bearer ${trial.key}`, 'x-stainless-retry-count': '1' };

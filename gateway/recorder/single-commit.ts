@@ -71,7 +71,10 @@ export class SingleCommit implements Recorder {
       try {
         return await this.#options.retract([call.id]);
       } catch (error) {
-        if (!isTransient(error)) return this.#options.log(`call ${call.id} counts as completed although its agent got an error, because it could not be retracted: ${String(error)}`);
+        if (!isTransient(error))
+          return this.#options.log(
+            `call ${call.id} counts as completed although its agent got an error, because it could not be retracted: ${String(error)}`,
+          );
         await sleep(PAUSE_MS);
       }
     }

@@ -45,7 +45,10 @@ export class Deliveries {
 
   /** Resolves when the store has every delivery that this process knows of. */
   flush(): Promise<void> {
-    this.#writing = this.#writing.then(() => this.#write(), () => this.#write());
+    this.#writing = this.#writing.then(
+      () => this.#write(),
+      () => this.#write(),
+    );
     return this.#writing;
   }
 
@@ -65,7 +68,9 @@ export class Deliveries {
       await this.#options.settle({ whole, cut });
     } catch (error) {
       if (!isTransient(error)) {
-        return this.#options.log(`could not store for ${whole.length + cut.length} replies whether they were delivered: ${String(error)}`);
+        return this.#options.log(
+          `could not store for ${whole.length + cut.length} replies whether they were delivered: ${String(error)}`,
+        );
       }
       this.#whole.push(...whole);
       this.#cut.push(...cut);

@@ -7,7 +7,11 @@ import { slowCommits } from '../../tests/support/fakes/slow-commits.ts';
 
 const gateway = useSharedGateway();
 const again = (count: number) => ({ 'x-stainless-retry-count': String(count) });
-const headersOf = (key: string, more: Record<string, string>) => ({ authorization: `Bearer ${key}`, 'content-type': 'application/json', ...more });
+const headersOf = (key: string, more: Record<string, string>) => ({
+  authorization: `Bearer ${key}`,
+  'content-type': 'application/json',
+  ...more,
+});
 const sampled = () => gateway.engine.seen.filter(({ path }) => path === '/v1/chat/completions').length;
 
 type Trial = Awaited<ReturnType<typeof gateway.trial>>;
@@ -15,7 +19,10 @@ type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 const ask = (trial: Trial, headers: Record<string, string>, body: unknown = ASK, signal?: AbortSignal) =>
   gateway.chat(trial.id, trial.key, body, { headers: headersOf(trial.key, headers), ...(signal ? { signal } : {}) });
 
-const headOf = ({ headers }: Response) => ({ call: headers.get('x-trialgate-call'), isReplay: headers.get('x-trialgate-replay') === 'true' });
+const headOf = ({ headers }: Response) => ({
+  call: headers.get('x-trialgate-call'),
+  isReplay: headers.get('x-trialgate-replay') === 'true',
+});
 
 async function textOf(reply: Response, stream: boolean): Promise<string> {
   if (!stream) return (await reply.json()).choices[0].message.content;
@@ -24,37 +31,46 @@ async function textOf(reply: Response, stream: boolean): Promise<string> {
   return chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('');
 }
 
-const HOW = [{ first: again(0), then: again(1) }, { first: { 'idempotency-key': 'k' }, then: { 'idempotency-key': 'k' } }];
+const HOW = [
+  { first: again(0), then: again(1) },
+  { first: { 'idempotency-key': 'k' }, then: { 'idempotency-key': 'k' } },
+];
 const CASES = HOW.flatMap((how) => [false, true].map((stream) => ({ ...how, stream })));
 
-test.each(CASES)('a retry of a reply whose connection ended early gets that reply, once; the next is a new call ($then, stream: $stream)', async ({ first, then, stream }) => {
-  const trial = await gateway.trial();
-  const body = { ...ASK, stream };
-  await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, first, body, signal));
-  const [lost] = await trial.calls();
-  const second = await ask(trial, then, body);
-  expect(headOf(second)).toEqual({ call: lost?.id, isReplay: true });
-  expect(await textOf(second, stream)).toBe('Hello 🦀 world\u0000!');
-  expect(sampled()).toBe(1);
-  const third = await ask(trial, then, body);
-  expect(headOf(third)).toMatchObject({ isReplay: false });
-  await textOf(third, stream);
-  expect(await trial.calls()).toMatchObject([{ id: lost?.id, status: 'completed' }, { status: 'completed' }]);
-});
+test.each(CASES)(
+  'a client’s retry gets the reply whose connection ended early, once; the next retry is a new call ($then, stream: $stream)',
+  async ({ first, then, stream }) => {
+    const trial = await gateway.trial();
+    const body = { ...ASK, stream };
+    await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, first, body, signal));
+    const [lost] = await trial.calls();
+    const second = await ask(trial, then, body);
+    expect(headOf(second)).toEqual({ call: lost?.id, isReplay: true });
+    expect(await textOf(second, stream)).toBe('Hello 🦀 world\u0000!');
+    expect(sampled()).toBe(1);
+    const third = await ask(trial, then, body);
+    expect(headOf(third)).toMatchObject({ isReplay: false });
+    await textOf(third, stream);
+    expect(await trial.calls()).toMatchObject([{ id: lost?.id, status: 'completed' }, { status: 'completed' }]);
+  },
+);
 
-test.each(CASES)('a retry of a reply that was delivered whole is a new call ($then, stream: $stream)', async ({ first, then, stream }) => {
-  const trial = await gateway.trial();
-  const body = { ...ASK, stream };
-  for (const headers of [first, then, then]) {
-    const reply = await ask(trial, headers, body);
-    expect(headOf(reply).isReplay).toBe(false);
-    await textOf(reply, stream);
-  }
-  expect(sampled()).toBe(3);
-  expect(await trial.calls()).toHaveLength(3);
-});
+test.each(CASES)(
+  'a client’s retry after a reply that was delivered whole is a new call ($then, stream: $stream)',
+  async ({ first, then, stream }) => {
+    const trial = await gateway.trial();
+    const body = { ...ASK, stream };
+    for (const headers of [first, then, then]) {
+      const reply = await ask(trial, headers, body);
+      expect(headOf(reply).isReplay).toBe(false);
+      await textOf(reply, stream);
+    }
+    expect(sampled()).toBe(3);
+    expect(await trial.calls()).toHaveLength(3);
+  },
+);
 
-test('a request that is not marked as a retry is a new call, even if the reply to an equal request was lost', async () => {
+test('a request that is not marked as a retry is a new call, even if an equal request has an undelivered reply', async () => {
   const trial = await gateway.trial();
   await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, again(0), ASK, signal));
   for (const headers of [{}, again(0)]) expect(headOf(await ask(trial, headers)).isReplay).toBe(false);
@@ -62,7 +78,7 @@ test('a request that is not marked as a retry is a new call, even if the reply t
   expect(sampled()).toBe(3);
 });
 
-test('a retry gets the reply of its own body and Idempotency-Key only', async () => {
+test('a client’s retry gets only an undelivered reply to a request of its own trial, body and Idempotency-Key', async () => {
   const trial = await gateway.trial();
   const first = await ask(trial, { 'idempotency-key': 'k' });
   await pretendCut(gateway.db, headOf(first).call);
@@ -72,7 +88,7 @@ test('a retry gets the reply of its own body and Idempotency-Key only', async ()
   expect(headOf(await ask(trial, { 'idempotency-key': 'k' }))).toEqual({ call: headOf(first).call, isReplay: true });
 });
 
-test('of two concurrent retries one gets the lost reply, and the other is a new call', async () => {
+test('of two concurrent retries by a client one gets the undelivered reply, and the other is a new call', async () => {
   const trial = await gateway.trial();
   await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, again(0), ASK, signal));
   const replies = await Promise.all([ask(trial, again(1)), ask(trial, again(1))]);
@@ -80,7 +96,7 @@ test('of two concurrent retries one gets the lost reply, and the other is a new 
   expect(sampled()).toBe(2);
 });
 
-test('a retry waits for a first try that is under way, and is a new call when that was delivered whole', async () => {
+test('a client’s retry waits while its first try is under way, and is a new call when that reply is delivered whole', async () => {
   const trial = await gateway.trial();
   gateway.engine.delay = 30;
   const first = ask(trial, again(0));
@@ -91,7 +107,7 @@ test('a retry waits for a first try that is under way, and is a new call when th
   expect(await trial.calls()).toHaveLength(2);
 });
 
-test('a retry that waits for a first try gets its reply when the connection of that one ends', async () => {
+test('a client’s retry that waits for its first try gets the reply when the connection of the first try ends early', async () => {
   const trial = await gateway.trial();
   await slowCommits(gateway.db, 1_500);
   const agent = new AbortController();
@@ -104,7 +120,7 @@ test('a retry that waits for a first try gets its reply when the connection of t
   expect(sampled()).toBe(1);
 });
 
-test('a retry of a call that was cancelled or failed replays nothing', async () => {
+test('a client’s retry of a call that failed gets no replay and is a new call', async () => {
   const trial = await gateway.trial();
   gateway.engine.fault = 'status_500';
   expect((await trial.chat(ASK)).status).toBe(502);
@@ -113,14 +129,16 @@ test('a retry of a call that was cancelled or failed replays nothing', async () 
   expect((await trial.calls()).map((call) => call.status)).toEqual(['failed', 'completed']);
 });
 
-test('a retry at another gateway gets a lost reply, and never a delivered one', async () => {
+test('a client’s retry at another gateway gets an undelivered reply, and never a delivered one', async () => {
   const trial = await gateway.trial();
   await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, again(0), ASK, signal));
   const other = { ...ASK, user: 'somebody' };
   await (await ask(trial, again(0), other)).text();
   const [lost] = await trial.calls();
   // A gateway notes deliveries in batches; one that ends before that leaves a delivered reply to be replayed once.
-  await eventually(async () => (await gateway.db.$count(undeliveredCalls, eq(undeliveredCalls.trialId, trial.id))) === 1);
+  await eventually(
+    async () => (await gateway.db.$count(undeliveredCalls, eq(undeliveredCalls.trialId, trial.id))) === 1,
+  );
   await gateway.restart();
   expect(headOf(await ask(trial, again(2)))).toEqual({ call: lost?.id, isReplay: true });
   expect(headOf(await ask(trial, again(2), other)).isReplay).toBe(false);

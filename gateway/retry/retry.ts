@@ -15,5 +15,10 @@ export type Retry = {
 export function retryOf(headers: Headers, body: Uint8Array): Retry {
   const key = headers.get('idempotency-key')?.slice(0, 255) || null;
   const count = headers.get('x-stainless-retry-count');
-  return { isRetry: key !== null || Number(count ?? 0) > 0, isPossible: key !== null || count !== null, digest: hash('sha256', body, 'buffer'), key };
+  return {
+    isRetry: key !== null || Number(count ?? 0) > 0,
+    isPossible: key !== null || count !== null,
+    digest: hash('sha256', body, 'buffer'),
+    key,
+  };
 }

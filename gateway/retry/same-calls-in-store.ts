@@ -19,10 +19,15 @@ export class SameCallsInStore implements SameCalls {
   /** The row of a first try need not be awaited, because a retry comes later. */
   enter(key: string): SameCall {
     const entered = enterCall(this.#db, key);
-    const beat = setInterval(() => void entered.then((id) => extendCall(this.#db, id)).catch(() => {}), (LEASE_SECONDS * 1000) / 3);
+    const beat = setInterval(
+      () => void entered.then((id) => extendCall(this.#db, id)).catch(() => {}),
+      (LEASE_SECONDS * 1000) / 3,
+    );
     entered.catch((error: unknown) => {
       clearInterval(beat);
-      this.#log(`a call could not be registered as under way, so its retry at another gateway may not wait for it: ${error instanceof Error ? error.message : String(error)}`);
+      this.#log(
+        `a call could not be registered as under way, so its retry at another gateway may not wait for it: ${error instanceof Error ? error.message : String(error)}`,
+      );
     });
     let inside = true;
     const release = () => {

@@ -5,7 +5,12 @@ import type { Lease } from '../engines/pool.ts';
 import { clientGone, engineSilent, Failure } from '../failure.ts';
 
 /** Asks a trial's engine a question that is not a call of the model. */
-export async function askEngine<T>(deps: GatewayDeps, trial: TrialNow, agent: AbortSignal, ask: (lease: Lease, signal: AbortSignal) => Promise<T>): Promise<T> {
+export async function askEngine<T>(
+  deps: GatewayDeps,
+  trial: TrialNow,
+  agent: AbortSignal,
+  ask: (lease: Lease, signal: AbortSignal) => Promise<T>,
+): Promise<T> {
   const { holdMs, idleMs } = deps.settings;
   const silent = new AbortController();
   const idle = new IdleWatch(idleMs, () => silent.abort());
@@ -16,7 +21,11 @@ export async function askEngine<T>(deps: GatewayDeps, trial: TrialNow, agent: Ab
     if (error instanceof Failure) throw error;
     if (agent.aborted) throw clientGone();
     if (silent.signal.aborted) throw engineSilent(idleMs);
-    throw new Failure(502, 'engine_cut', `the engine did not answer: ${error instanceof Error ? error.message : String(error)}`);
+    throw new Failure(
+      502,
+      'engine_cut',
+      `the engine did not answer: ${error instanceof Error ? error.message : String(error)}`,
+    );
   } finally {
     idle.stop();
   }

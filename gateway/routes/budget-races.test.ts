@@ -4,7 +4,7 @@ import { ASK, eventually, useGateway } from '../../tests/support/harness/gateway
 const gateway = useGateway();
 const finishOf = async (reply: Response): Promise<unknown> => (await reply.json()).choices[0].finish_reason;
 
-test('a late call of the attempt before leaves the budget of this one untouched', async () => {
+test('a late call of an earlier attempt does not use the budget of the current attempt', async () => {
   const first = await gateway.trial({ budgets: { calls: 1 } });
   const held = Promise.withResolvers<void>();
   let ending = 0;
@@ -17,7 +17,7 @@ test('a late call of the attempt before leaves the budget of this one untouched'
   expect((await late).status).toBe(409);
 });
 
-test('a call whose body arrives after others used up the budget ends with `length`', async () => {
+test('a call whose body arrives after other calls used up the budget ends with `length`', async () => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const text = new TextEncoder().encode(JSON.stringify(ASK));
   const rest = Promise.withResolvers<void>();

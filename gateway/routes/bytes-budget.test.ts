@@ -7,8 +7,13 @@ import { ASK, eventually, readStream, useSharedGateway } from '../../tests/suppo
 const gateway = useSharedGateway();
 const MAX = 100_000;
 /** Random text, so that no two calls share content. */
-const sized = (bytes: number, more: object = {}) => ({ ...ASK, ...more, messages: [{ role: 'user', content: Array.from({ length: bytes / 10 }, () => Math.random().toFixed(8)).join('') }] });
-const endOf = async (reply: Response): Promise<unknown> => (reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status);
+const sized = (bytes: number, more: object = {}) => ({
+  ...ASK,
+  ...more,
+  messages: [{ role: 'user', content: Array.from({ length: bytes / 10 }, () => Math.random().toFixed(8)).join('') }],
+});
+const endOf = async (reply: Response): Promise<unknown> =>
+  reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status;
 const session = async (id: string): Promise<unknown> => (await gateway.admin('GET', `/sessions/${id}`)).json();
 
 async function stored(trialId: string): Promise<{ rows: number; bytes: number }> {
@@ -18,7 +23,10 @@ async function stored(trialId: string): Promise<{ rows: number; bytes: number }>
   return rows[0] ?? { rows: 0, bytes: 0 };
 }
 
-test.each([{ budgetEnd: 'length' as const, after: 'length' }, { budgetEnd: 'refuse' as const, after: 429 }])(
+test.each([
+  { budgetEnd: 'length' as const, after: 'length' },
+  { budgetEnd: 'refuse' as const, after: 429 },
+])(
   'a trial stores no more than its budget of bytes, and calls after that leave no rows (end: $budgetEnd)',
   async ({ budgetEnd, after }) => {
     await gateway.restart({ settings: { budgetEnd } });
@@ -29,7 +37,11 @@ test.each([{ budgetEnd: 'length' as const, after: 'length' }, { budgetEnd: 'refu
     const full = await stored(trial.id);
     expect(full.rows).toBe(4);
     expect(full.bytes).toBeLessThan(MAX);
-    expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3, bytes: MAX }, unfinished: [{ http_status: 429, reason: expect.stringContaining(`${MAX} stored bytes`) }] });
+    expect(await session(trial.id)).toMatchObject({
+      exhausted: 'budget_exhausted',
+      usage: { calls: 3, bytes: MAX },
+      unfinished: [{ http_status: 429, reason: expect.stringContaining(`${MAX} stored bytes`) }],
+    });
     for (let i = 0; i < 5; i++) expect(await endOf(await trial.chat(sized(30_000)))).toBe(after);
     expect(await stored(trial.id)).toEqual(full);
     expect(gateway.engine.seen).toHaveLength(4);
@@ -39,7 +51,7 @@ test.each([{ budgetEnd: 'length' as const, after: 'length' }, { budgetEnd: 'refu
   },
 );
 
-test('concurrent calls stay within a budget of bytes, and their reservations are released', async () => {
+test('concurrent calls of a trial stay within its budget of bytes, and their reservations are released', async () => {
   const trial = await gateway.trial({ budgets: { bytes: MAX, tokens: 10_000 } });
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
@@ -53,14 +65,14 @@ test('concurrent calls stay within a budget of bytes, and their reservations are
   await eventually(async () => JSON.stringify((await findTrial(gateway.db, trial.id))?.reserved) === '{}');
 });
 
-test('a stream that cannot be stored does not reach its end', async () => {
+test('a stream that does not fit into its trial’s budget of bytes does not reach its end', async () => {
   const trial = await gateway.trial({ budgets: { bytes: 10_000 } });
   const { text, done, broken } = await readStream(await trial.chat({ ...sized(20_000), stream: true }));
   expect([done, broken, text.includes('budget_exhausted')]).toEqual([false, true, true]);
   expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 0, bytes: 10_000 } });
 });
 
-test('a cancelled call counts towards the budget of bytes, and exhausts it when it does not fit', async () => {
+test('a cancelled call counts towards its trial’s budget of bytes, and exhausts the budget when it does not fit', async () => {
   const trial = await gateway.trial({ budgets: { bytes: 10_000 } });
   gateway.engine.fault = 'hang';
   const leaving = new AbortController();

@@ -7,11 +7,19 @@ const ASKED = { model: 'policy', messages: [{ role: 'user', content: 'hi' }] };
 
 type Trial = Awaited<ReturnType<typeof context.trial>>;
 const count = ({ baseUrl, key }: Trial, body: unknown = ASKED) =>
-  fetch(`${baseUrl}/messages/count_tokens`, { method: 'POST', headers: { 'x-api-key': key, 'content-type': 'application/json' }, body: JSON.stringify(body) });
+  fetch(`${baseUrl}/messages/count_tokens`, {
+    method: 'POST',
+    headers: { 'x-api-key': key, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
 const endOf = async (reply: Response): Promise<unknown> => ({ status: reply.status, ...(await context.json(reply)) });
-const failed = (status: number) => ({ status, type: 'error', error: expect.objectContaining({ message: expect.stringContaining('engine') }) });
+const failed = (status: number) => ({
+  status,
+  type: 'error',
+  error: expect.objectContaining({ message: expect.stringContaining('engine') }),
+});
 
-test('a count that fails at the engine is reported as the engine’s error', async () => {
+test('a token count that fails at the engine is reported as the engine’s error', async () => {
   const trial = await context.trial();
   for (const fault of ['cut', 500, 404] as const) {
     context.toy.fault = (path) => (path === '/tokenize' ? fault : null);
@@ -23,14 +31,14 @@ test('a count that fails at the engine is reported as the engine’s error', asy
   expect(await endOf(await count(trial))).toEqual(failed(503));
 });
 
-test('a count that the engine does not answer times out and frees its place', async () => {
+test('a token count that the engine does not answer times out and no longer counts as an open call', async () => {
   await context.restart({ settings: { maxCallsInFlight: 1, idleMs: 300 } });
   const trial = await context.trial();
   context.toy.route = (_, path) => (path === '/tokenize' ? new Promise(() => {}) : undefined);
   for (const _ of [1, 2]) expect(await endOf(await count(trial))).toEqual(failed(504));
 });
 
-test('open counts of a trial are bounded and do not hold up another trial’s calls', async () => {
+test('a trial’s open token counts are limited and do not hold up another trial’s calls', async () => {
   const [trial, other] = [await context.trial(), await context.trial()];
   const release = Promise.withResolvers<undefined>();
   let asked = 0;

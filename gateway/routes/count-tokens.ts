@@ -1,6 +1,6 @@
 import { stringifyExact } from '../../core/exact-json.ts';
 import { Hono } from 'hono';
-import { admit } from '../admit.ts';
+import { admit } from '../in-flight.ts';
 import { openTrialOf } from '../auth.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { readText } from '../engines/connection.ts';
@@ -34,7 +34,9 @@ export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       if (handOver && hasManyNodes(nodes)) return await handOver(bytes);
       const { checked } = parseAs(countRequest, bytes);
       const { tool_choice: _, parallel_tool_calls: __, ...prompt } = promptFieldsOf(checked);
-      const input_tokens = await askEngine(deps, trial, signal, (lease, until) => count(lease, { ...prompt, ...withTemplate(prompt, trial) }, until));
+      const input_tokens = await askEngine(deps, trial, signal, (lease, until) =>
+        count(lease, { ...prompt, ...withTemplate(prompt, trial) }, until),
+      );
       return c.json({ input_tokens }, 200, requestIdHeader(messages));
     } finally {
       release();
@@ -44,10 +46,18 @@ export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 }
 
 async function count({ replica, model }: Lease, prompt: JsonObject, signal: AbortSignal): Promise<number> {
-  const { body: adapted } = await adaptMessages(replica, model, { ...prompt, ...(model === null ? {} : { model }), add_generation_prompt: true });
+  const { body: adapted } = await adaptMessages(replica, model, {
+    ...prompt,
+    ...(model === null ? {} : { model }),
+    add_generation_prompt: true,
+  });
   const body = stringifyExact(adapted);
   const reply = await replica.connection.send({ method: 'POST', path: '/tokenize', body, signal });
   const { count: counted } = parseObject(await readText(reply.body)) ?? {};
   if (reply.status === 200 && typeof counted === 'number') return counted;
-  throw new Failure(reply.status === 400 ? 400 : 502, 'engine_error', `the engine does not count these tokens: it answered ${reply.status}`);
+  throw new Failure(
+    reply.status === 400 ? 400 : 502,
+    'engine_error',
+    `the engine does not count these tokens: it answered ${reply.status}`,
+  );
 }

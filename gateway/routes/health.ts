@@ -16,7 +16,9 @@ export function healthRoutes(deps: GatewayDeps): Hono {
   let counted: { at: number; lines: Promise<string> } | null = null;
   const countedAttempts = (): Promise<string> => {
     if (!counted || Date.now() - counted.at > COUNTED_MS) {
-      const lines = Promise.race([countAttempts(deps.db).then(attemptMetrics), sleep(WAIT_MS).then(() => '')]).catch(() => '');
+      const lines = Promise.race([countAttempts(deps.db).then(attemptMetrics), sleep(WAIT_MS).then(() => '')]).catch(
+        () => '',
+      );
       counted = { at: Date.now(), lines };
     }
     return counted.lines;
@@ -25,7 +27,9 @@ export function healthRoutes(deps: GatewayDeps): Hono {
     .get('/health', (c) => c.json({ status: 'ok', mode: 'local' }))
     .get('/metrics', async (c) => {
       const other = await otherThread?.();
-      const calls = other ? asMetrics(counters.plus(other.counters), addLoads(engines.loads, other.engines)) : asMetrics(counters, engines.loads);
+      const calls = other
+        ? asMetrics(counters.plus(other.counters), addLoads(engines.loads, other.engines))
+        : asMetrics(counters, engines.loads);
       // Agents can reach this route too, and must not learn how trials end.
       const attempts = holdsAdminKey(deps, c.req.raw.headers) ? await countedAttempts() : '';
       return c.text(calls + attempts, 200, { 'content-type': 'text/plain; version=0.0.4' });

@@ -4,7 +4,7 @@ import { ASK, eventually, readStream, useSharedGateway } from '../../tests/suppo
 const gateway = useSharedGateway();
 const STREAM = { ...ASK, stream: true };
 
-test('a plain reply is recorded with ids and log-probabilities, which the agent does not get', async () => {
+test('a plain reply is recorded with ids and log-probabilities that the agent does not get', async () => {
   const trial = await gateway.trial();
   const reply = await trial.chat(ASK);
   expect(reply.status).toBe(200);
@@ -19,28 +19,40 @@ test('a plain reply is recorded with ids and log-probabilities, which the agent 
   expect(body).not.toHaveProperty('prompt_token_ids');
   const [call, ...more] = await trial.calls();
   expect(more).toEqual([]);
-  expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: false, policyLabel: 'default', policyVersion: null });
+  expect(call).toMatchObject({
+    status: 'completed',
+    finishReason: 'stop',
+    untrainable: null,
+    stream: false,
+    weightVersion: 'default',
+    policyVersion: null,
+  });
   expect([...(call?.promptTokenIds ?? [])]).toEqual([1, 9690, 198]);
   expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012, 17, 1073, 2]);
   expect([...(call?.logprobs ?? [])]).toEqual([-4.25, -2.5, -0.125, -1, -0.5]);
   expect(call?.request).toEqual(ASK);
 });
 
-test.each([false, true])('a stream arrives whole and is recorded like a plain call (byte by byte: %s)', async (bytewise) => {
-  gateway.engine.bytewise = bytewise;
-  const trial = await gateway.trial();
-  const stream = await readStream(await trial.chat(STREAM));
-  expect(stream).toMatchObject({ broken: false, done: true });
-  expect(stream.chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('')).toBe('Hello 🦀 world\u0000!');
-  expect(stream.text).not.toMatch(/token_ids|logprob|"usage"/);
-  expect(stream.text).not.toContain('"choices":[]');
-  expect(stream.text).toContain('not_yet_known');
-  const [call] = await trial.calls();
-  expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: true });
-  expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012, 17, 1073, 2]);
-  expect([...(call?.logprobs ?? [])]).toEqual([-4.25, -2.5, -0.125, -1, -0.5]);
-  expect(call?.response).toMatchObject({ choices: [{ message: { content: 'Hello 🦀 world\u0000!' } }] });
-});
+test.each([false, true])(
+  'a stream reaches the agent whole and is recorded like a plain reply (byte by byte: %s)',
+  async (bytewise) => {
+    gateway.engine.bytewise = bytewise;
+    const trial = await gateway.trial();
+    const stream = await readStream(await trial.chat(STREAM));
+    expect(stream).toMatchObject({ broken: false, done: true });
+    expect(stream.chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('')).toBe(
+      'Hello 🦀 world\u0000!',
+    );
+    expect(stream.text).not.toMatch(/token_ids|logprob|"usage"/);
+    expect(stream.text).not.toContain('"choices":[]');
+    expect(stream.text).toContain('not_yet_known');
+    const [call] = await trial.calls();
+    expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: true });
+    expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012, 17, 1073, 2]);
+    expect([...(call?.logprobs ?? [])]).toEqual([-4.25, -2.5, -0.125, -1, -0.5]);
+    expect(call?.response).toMatchObject({ choices: [{ message: { content: 'Hello 🦀 world\u0000!' } }] });
+  },
+);
 
 test('an agent gets the ids, log-probabilities and usage that it asks for', async () => {
   const trial = await gateway.trial();
@@ -55,14 +67,20 @@ test('an agent gets the ids, log-probabilities and usage that it asks for', asyn
   expect(stream.chunks[1]?.choices?.[0]).toHaveProperty('token_ids', [61]);
 });
 
-test('fields that the gateway does not know reach the engine', async () => {
+test('fields of a request that the gateway does not know reach the engine', async () => {
   const trial = await gateway.trial();
   const odd = { not_yet_known: { deep: [1, '\u0000'] }, tools: [{ type: 'function', function: { name: 'f' } }] };
   await trial.chat({ ...ASK, ...odd });
-  expect(gateway.engine.last.body).toMatchObject({ ...odd, model: 'policy', return_token_ids: true, logprobs: true, top_logprobs: 0 });
+  expect(gateway.engine.last.body).toMatchObject({
+    ...odd,
+    model: 'policy',
+    return_token_ids: true,
+    logprobs: true,
+    top_logprobs: 0,
+  });
 });
 
-test('a stream is passed on before its commit, except for its end', async () => {
+test('the gateway passes a stream on before its call is committed, except for the stream’s end', async () => {
   const trial = await gateway.trial();
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
@@ -73,11 +91,12 @@ test('a stream is passed on before its commit, except for its end', async () => 
   expect(text).not.toContain('stop');
   expect(await trial.calls()).toEqual([]);
   released.resolve();
-  for (let next = await reader?.read(); !next?.done; next = await reader?.read()) text += decoder.decode(next?.value, { stream: true });
+  for (let next = await reader?.read(); !next?.done; next = await reader?.read())
+    text += decoder.decode(next?.value, { stream: true });
   expect(text).toContain('"finish_reason":"stop"');
 });
 
-test('a stream whose agent has gone is aborted at the engine, and what was sampled is recorded', async () => {
+test('a stream whose agent hangs up is aborted at the engine, and what was sampled is recorded', async () => {
   const trial = await gateway.trial();
   gateway.engine.delay = 60;
   const agent = new AbortController();
@@ -93,7 +112,7 @@ test('a stream whose agent has gone is aborted at the engine, and what was sampl
   await eventually(() => gateway.engine.last.aborted);
 });
 
-test('a plain call whose agent has gone is aborted at the engine and recorded as cancelled', async () => {
+test('a plain call whose agent hangs up is aborted at the engine and recorded as cancelled', async () => {
   const trial = await gateway.trial();
   gateway.engine.fault = 'hang';
   const agent = new AbortController();
@@ -115,7 +134,7 @@ test.each([
   [{ ...ASK, n: 0 }, /n/],
   [{ ...ASK, stream: 'yes' }, /stream/],
   [{ ...ASK, max_tokens: 0 }, /max_tokens/],
-])('a bad body gets 400 and does not reach the engine: %j', async (body, message) => {
+])('a call with a bad body gets 400 and does not reach the engine: %j', async (body, message) => {
   const trial = await gateway.trial();
   const reply = await trial.chat(body);
   expect(reply.status).toBe(400);
@@ -131,13 +150,25 @@ function slowBody(): { body: ReadableStream<Uint8Array>; end: () => void } {
   const stream = new TransformStream<Uint8Array, Uint8Array>();
   const writer = stream.writable.getWriter();
   void writer.write(new TextEncoder().encode(JSON.stringify(ASK).slice(0, -1))).catch(() => {});
-  return { body: stream.readable, end: () => void writer.write(new TextEncoder().encode('}')).then(() => writer.close()).catch(() => {}) };
+  return {
+    body: stream.readable,
+    end: () =>
+      void writer
+        .write(new TextEncoder().encode('}'))
+        .then(() => writer.close())
+        .catch(() => {}),
+  };
 }
 
 const sendBody = (trial: { baseUrl: string; key: string }, body: BodyInit) =>
-  fetch(`${trial.baseUrl}/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${trial.key}` }, body, duplex: 'half' } as RequestInit);
+  fetch(`${trial.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${trial.key}` },
+    body,
+    duplex: 'half',
+  } as RequestInit);
 
-test('a body larger than is accepted gets 413, whether it announces its length or not', async () => {
+test('a request body larger than the limit gets 413, whether it announces its length or not', async () => {
   await gateway.restart({ settings: { maxBodyBytes: 1000 } });
   const trial = await gateway.trial();
   const large = JSON.stringify({ ...ASK, padding: 'x'.repeat(2000) });
@@ -149,7 +180,7 @@ test('a body larger than is accepted gets 413, whether it announces its length o
   expect((await sendBody(trial, new Blob([JSON.stringify(ASK)]).stream())).status).toBe(200);
 });
 
-test('bodies that are still arriving count as calls in flight', async () => {
+test('calls whose bodies are still arriving count as calls in flight', async () => {
   await gateway.restart({ settings: { maxCallsInFlight: 2 } });
   const trial = await gateway.trial();
   const slow = [slowBody(), slowBody(), slowBody()];
@@ -160,7 +191,7 @@ test('bodies that are still arriving count as calls in flight', async () => {
   expect((await trial.chat(ASK)).status).toBe(200);
 });
 
-test('a body without a length gets 409 at once if its key’s attempt is closed', async () => {
+test('a call whose body has no length gets 409 before the body has arrived if the key’s attempt is closed', async () => {
   const first = await gateway.trial();
   await gateway.trial({ trialId: first.id, attempt: 2 });
   const { body, end } = slowBody();
@@ -169,23 +200,37 @@ test('a body without a length gets 409 at once if its key’s attempt is closed'
   end();
 });
 
-test('the models route shows no paths of the engine', async () => {
+test('the models route shows no file paths of the engine', async () => {
   const trial = await gateway.trial();
   const reply = await fetch(`${trial.baseUrl}/models`, { headers: { authorization: `Bearer ${trial.key}` } });
   expect(await reply.json()).toEqual({
     object: 'list',
-    data: [{ id: 'policy', object: 'model', type: 'model', display_name: 'policy', created: 7, created_at: '1970-01-01T00:00:07.000Z', owned_by: 'trialgate', max_model_len: 2048 }],
+    data: [
+      {
+        id: 'policy',
+        object: 'model',
+        type: 'model',
+        display_name: 'policy',
+        created: 7,
+        created_at: '1970-01-01T00:00:07.000Z',
+        owned_by: 'trialgate',
+        max_model_len: 2048,
+      },
+    ],
     has_more: false,
     first_id: 'policy',
     last_id: 'policy',
   });
 });
 
-test('a strict gateway answers only for the model that it serves', async () => {
+test('a strict gateway answers only calls for the model that it serves', async () => {
   await gateway.restart({ settings: { strictModel: true } });
   const trial = await gateway.trial();
   const reply = await trial.chat(ASK);
   expect(reply.status).toBe(404);
-  expect((await reply.json()).error).toMatchObject({ code: 'model_not_found', message: expect.stringContaining('policy') });
+  expect((await reply.json()).error).toMatchObject({
+    code: 'model_not_found',
+    message: expect.stringContaining('policy'),
+  });
   expect((await trial.chat({ ...ASK, model: 'policy' })).status).toBe(200);
 });

@@ -2,9 +2,9 @@ import { Hono } from 'hono';
 import { outlineOf } from '../../store/calls/outline.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import { claimReply, type Replay, type SameCall } from '../../store/queries/claim-reply.ts';
-import { admit } from '../admit.ts';
+import { admit } from '../in-flight.ts';
 import { claimOf, openClaimed, openTrialOf } from '../auth.ts';
-import { allowance } from '../budgets.ts';
+import { allowance, keepReserved, releaseReservation } from '../budgets.ts';
 import { Call } from '../chat/call.ts';
 import { dispatch } from '../chat/dispatch.ts';
 import { plainReply } from '../chat/plain.ts';
@@ -24,7 +24,6 @@ import type { Protocol } from '../protocols/protocol.ts';
 import { hasManyNodes, isHeavy } from '../heavy.ts';
 import { checkAnnounced, isLarge, readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
-import { releaseReservation, keepReserved } from '../reservation.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
 import { conversationOf } from '../token-in/messages.ts';
 import { apiPaths } from './paths.ts';
@@ -33,11 +32,18 @@ import { reportLeftOut } from '../report-left-out.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
 
 /** The connection of the client. */
-type AgentConnection = { signal: AbortSignal; cut: (() => Promise<void>) | undefined; delivered: () => Promise<boolean> };
+type AgentConnection = {
+  signal: AbortSignal;
+  cut: (() => Promise<void>) | undefined;
+  delivered: () => Promise<boolean>;
+};
 type ReceivedRequest = ModelRequest & { size: number; client: string | null; retry: Retry };
 
 /** Returns the paths below the trial's URL, without a trial, and with the trial at the end as some agents of chat completions add it. */
-const pathsOf = ({ path }: Protocol): string[] => [...apiPaths(path), ...(path === chatCompletions.path ? [`${path}/:trial`] : [])];
+const pathsOf = ({ path }: Protocol): string[] => [
+  ...apiPaths(path),
+  ...(path === chatCompletions.path ? [`${path}/:trial`] : []),
+];
 
 /** Serves calls of the model in any protocol. The trial's policy answers, and each is recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
@@ -60,21 +66,29 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         checkAnnounced(c.req.raw, deps.settings);
         return await handOver(null);
       }
-      const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
+      const id =
+        claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
       const { hold, release } = admit(deps, id, c.req.raw);
       try {
         const { bytes, nodes } = await readBody(c.req.raw, deps.settings, hold);
-        const passToHeavy = handOver && (() => {
-          release();
-          return handOver(bytes);
-        });
+        const passToHeavy =
+          handOver &&
+          (() => {
+            release();
+            return handOver(bytes);
+          });
         if (passToHeavy && hasManyNodes(nodes)) return await passToHeavy();
         // Read again, because the trial's budgets may be used while a slow body comes.
         const trial = await openClaimed(deps, claim, headers);
         const retry = retryOf(headers, bytes);
         c.set('trial', trial);
         c.set('body', { size: bytes.byteLength, digest: retry.digest });
-        const asked = { ...protocol.parse(bytes), size: bytes.byteLength, client: headers.get('user-agent')?.slice(0, LONGEST_CLIENT) ?? null, retry };
+        const asked = {
+          ...protocol.parse(bytes),
+          size: bytes.byteLength,
+          client: headers.get('user-agent')?.slice(0, LONGEST_CLIENT) ?? null,
+          retry,
+        };
         const request = await resolveReferences(deps, trial, asked, { hold, isLight: passToHeavy !== undefined });
         if (!request) return await passToHeavy?.();
         return await once(trial, request, headers, agent, release);
@@ -86,10 +100,18 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   /** Answers a client's second try with the reply of a first try that was not received whole (invariant 4). */
-  async function once(trial: TrialNow, request: ReceivedRequest, headers: Headers, agent: AgentConnection, releasePlace: () => void): Promise<Response> {
+  async function once(
+    trial: TrialNow,
+    request: ReceivedRequest,
+    headers: Headers,
+    agent: AgentConnection,
+    releasePlace: () => void,
+  ): Promise<Response> {
     const { digest, key, isRetry, isPossible } = request.retry;
     if (!isPossible) return begin(trial, request, agent, releasePlace, null);
-    const { earlier, release: releaseRetry } = sameCalls.enter(`${trial.id} ${trial.attempt} ${digest.join()} ${key ?? ''}`);
+    const { earlier, release: releaseRetry } = sameCalls.enter(
+      `${trial.id} ${trial.attempt} ${digest.join()} ${key ?? ''}`,
+    );
     const release = () => {
       releaseRetry();
       releasePlace();
@@ -97,9 +119,16 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     if (!isRetry) return begin(trial, request, agent, releasePlace, releaseRetry);
     try {
       await raceAbort(earlier(agent.signal), agent.signal, clientGone);
-      const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key, withIds: request.wants.tokenIds };
+      const same = {
+        trialId: trial.id,
+        attempt: trial.attempt,
+        digest,
+        idempotencyKey: key,
+        withIds: request.wants.tokenIds,
+      };
       const lost = await claimLost(same, agent.signal);
-      if (!lost) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, releasePlace, releaseRetry);
+      if (!lost)
+        return await begin(await openTrialOf(deps, trial.id, headers), request, agent, releasePlace, releaseRetry);
       release();
       return replay(lost, request);
     } catch (error) {
@@ -119,20 +148,37 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   /** `releaseRetry` is called when the reply was delivered or lost. It is null for a call that its client never marks as a retry. */
-  async function begin(trial: TrialNow, request: ReceivedRequest, agent: AgentConnection, releasePlace: () => void, releaseRetry: (() => void) | null): Promise<Response> {
+  async function begin(
+    trial: TrialNow,
+    request: ReceivedRequest,
+    agent: AgentConnection,
+    releasePlace: () => void,
+    releaseRetry: (() => void) | null,
+  ): Promise<Response> {
     try {
       const { leftOut = [] } = request;
-      const outline = outlineOf({ ...request.body, ...request.kept, ...(leftOut.length > 0 ? { left_out: leftOut } : {}) });
+      const outline = outlineOf({
+        ...request.body,
+        ...request.kept,
+        ...(leftOut.length > 0 ? { left_out: leftOut } : {}),
+      });
       const conversation = conversationOf(request.body, request.kept ? {} : outline.lists);
       const { now, reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
       // The calls that it waited for are recorded now.
-      const state = await withStoreRetry(deps, () => deps.conversations.find({ ...now, trialId: trial.id }, conversation)).catch((error: unknown) => {
+      const state = await withStoreRetry(deps, () =>
+        deps.conversations.find({ ...now, trialId: trial.id }, conversation),
+      ).catch((error: unknown) => {
         if (reservation) void releaseReservation(deps, reservation);
         throw error;
       });
-      reportLeftOut(deps, trial.id, leftOut.filter((_, i) => !state.known.has(outline.lists.left_out?.[i]?.digest ?? '')));
+      reportLeftOut(
+        deps,
+        trial.id,
+        leftOut.filter((_, i) => !state.known.has(outline.lists.left_out?.[i]?.digest ?? '')),
+      );
       const placed = { ...request, outline, conversation, state };
-      const place = () => new Call(deps, trial, placed, sampledBody(request, trial, reservation?.tokens ?? null), reservation);
+      const place = () =>
+        new Call(deps, trial, placed, sampledBody(request, trial, reservation?.tokens ?? null), reservation);
       if (refusal && deps.settings.budgetEnd === 'refuse') {
         if (refusal.first) await place().fail(refusal.failure);
         throw refusal.failure;
@@ -143,7 +189,8 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const stopRenewing = reservation && keepReserved(deps, reservation);
       const timer = timeLeft && !refusal ? endAfter(call, timeLeft) : null;
       const ended = Promise.withResolvers<CallStatus>();
-      if (releaseRetry) void deps.deliveries.track(call.id, outcomeOf(ended.promise, agent.delivered())).then(releaseRetry);
+      if (releaseRetry)
+        void deps.deliveries.track(call.id, outcomeOf(ended.promise, agent.delivered())).then(releaseRetry);
       call.onEnd = (status) => {
         ended.resolve(status);
         if (timer) clearTimeout(timer);
@@ -153,7 +200,10 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         releasePlace();
       };
       if (deps.stopping.aborted) stop();
-      if (refusal) return await budgetExhaustedReply(call, refusal.failure, { isRecorded: refusal.first || !(refusal.failure instanceof BytesUsedUp) });
+      if (refusal)
+        return await budgetExhaustedReply(call, refusal.failure, {
+          isRecorded: refusal.first || !(refusal.failure instanceof BytesUsedUp),
+        });
       call.follow(agent.signal);
       return await answer(deps, call, agent);
     } catch (error) {

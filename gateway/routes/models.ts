@@ -11,12 +11,17 @@ import { apiPaths } from './paths.ts';
 /** Lists the trial's policy in OpenAI's form with the fields that Anthropic's clients read. Leaves out an engine's paths. */
 export function modelRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
-  const modelsOf = (trial: TrialNow, signal: AbortSignal) => askEngine(deps, trial, signal, ({ replica }) => replica.models());
+  const modelsOf = (trial: TrialNow, signal: AbortSignal) =>
+    askEngine(deps, trial, signal, ({ replica }) => replica.models());
 
   app.on('GET', apiPaths('/v1/models'), async (c) => {
     const trial = await openTrialOf(deps, c.req.param('trial'), c.req.raw.headers);
     const data = (await modelsOf(trial, c.req.raw.signal)).map(shown);
-    return c.json({ object: 'list', data, has_more: false, first_id: data[0]?.id ?? null, last_id: data.at(-1)?.id ?? null }, 200, requestIdHeader(null));
+    return c.json(
+      { object: 'list', data, has_more: false, first_id: data[0]?.id ?? null, last_id: data.at(-1)?.id ?? null },
+      200,
+      requestIdHeader(null),
+    );
   });
 
   // A model's name may contain slashes.
@@ -34,5 +39,14 @@ export function modelRoutes(deps: GatewayDeps): Hono {
 
 function shown({ id, created: at, max_model_len }: Model) {
   const created = typeof at === 'number' ? at : 0;
-  return { id, object: 'model', type: 'model', display_name: id, created, created_at: new Date(created * 1000).toISOString(), owned_by: 'trialgate', max_model_len };
+  return {
+    id,
+    object: 'model',
+    type: 'model',
+    display_name: id,
+    created,
+    created_at: new Date(created * 1000).toISOString(),
+    owned_by: 'trialgate',
+    max_model_len,
+  };
 }

@@ -2,4 +2,10 @@
  * Returns the paths of a route of the model's APIs: without a trial, found by the key alone, and below the trial's URL. Some clients
  * (Anthropic's) add `/v1` to a base URL that already has it, or leave it out; both forms find the route.
  */
-export const apiPaths = (path: `/v1/${string}`): string[] => [path, `/v1${path}`, `/:trial${path}`, `/:trial/v1${path}`, `/:trial${path.slice('/v1'.length)}`];
+export const apiPaths = (path: `/v1/${string}`): string[] => [
+  path,
+  `/v1${path}`,
+  `/:trial${path}`,
+  `/:trial/v1${path}`,
+  `/:trial${path.slice('/v1'.length)}`,
+];

@@ -22,7 +22,8 @@ test('an agent outside a run reports its reward once and cannot change it', asyn
 
 test('a reward reported for a run’s trial is refused', async () => {
   const trial = await gateway.trial({ runId: 'run', groupId: 'run/0.1/0' });
-  for (const key of [trial.key, ADMIN_KEY]) expect(await report(trial.id, key, { reward: 1 })).toEqual([409, 'reward_refused']);
+  for (const key of [trial.key, ADMIN_KEY])
+    expect(await report(trial.id, key, { reward: 1 })).toEqual([409, 'reward_refused']);
   expect(await readTrial(gateway.db, trial.id)).toMatchObject({ reportedReward: null, rewards: null });
 });
 
@@ -33,22 +34,28 @@ test('the keys of another trial, an old attempt and an ended attempt cannot repo
   expect(await report(trial.id, trial.key, { reward: 1 })).toEqual([409, 'attempt_closed']);
   await completeTrial(gateway.db, { trialId: trial.id });
   expect(await report(trial.id, next.key, { reward: 1 })).toEqual([409, 'attempt_closed']);
-  expect(await report(trial.id, ADMIN_KEY, { reward: 1 })).toEqual([200, { session_id: trial.id, attempt: 2, reported_reward: 1 }]);
+  expect(await report(trial.id, ADMIN_KEY, { reward: 1 })).toEqual([
+    200,
+    { session_id: trial.id, attempt: 2, reported_reward: 1 },
+  ]);
 });
 
-test('a new attempt begins without the reward of the old one', async () => {
+test('a new attempt begins without the reported reward of the old attempt', async () => {
   const trial = await gateway.trial();
   await report(trial.id, trial.key, { reward: 1 });
   await gateway.trial({ trialId: trial.id, attempt: 2 });
   expect(await readTrial(gateway.db, trial.id)).toMatchObject({ attempt: 2, reportedReward: null });
 });
 
-test.each([{}, { reward: 2 }, { reward: -0.1 }, { reward: '1' }, { reward: 1, more: 1 }, 'null', ''])('a bad reward is refused: %j', async (body) => {
-  const trial = await gateway.trial();
-  expect(await report(trial.id, trial.key, body)).toEqual([400, 'invalid_request']);
-});
+test.each([{}, { reward: 2 }, { reward: -0.1 }, { reward: '1' }, { reward: 1, more: 1 }, 'null', ''])(
+  'a bad reported reward is refused: %j',
+  async (body) => {
+    const trial = await gateway.trial();
+    expect(await report(trial.id, trial.key, body)).toEqual([400, 'invalid_request']);
+  },
+);
 
-test('a reward’s body is read only up to a limit', async () => {
+test('the body of a reported reward is read only up to a limit', async () => {
   const trial = await gateway.trial();
   expect(await report(trial.id, trial.key, `{"reward": 1${' '.repeat(8192)}}`)).toEqual([413, 'request_too_large']);
 });

@@ -20,7 +20,9 @@ export function rewardRoutes(deps: GatewayDeps): Hono {
   app.post('/sessions/:trial/reward', async (c) => {
     const { headers } = c.req.raw;
     const trialId = c.req.param('trial');
-    const attempt = holdsAdminKey(deps, headers) ? undefined : (await openTrialOf(deps, trialId, headers, { keyed: true })).attempt;
+    const attempt = holdsAdminKey(deps, headers)
+      ? undefined
+      : (await openTrialOf(deps, trialId, headers, { keyed: true })).attempt;
     const { bytes } = await readBody(c.req.raw, { ...deps.settings, maxBodyBytes: MAX_BYTES });
     const { reward } = check(reported, parseBody(bytes));
     const trial = await withStoreRetry(deps, () => reportReward(deps.db, { trialId, attempt, reward }));

@@ -9,7 +9,7 @@ import { buildSamples } from '../../store/samples/build-samples.ts';
 import { exporting, listing, type filter } from '../api/schemas.ts';
 import { check } from '../check.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
-import { jsonLines } from '../json-lines.ts';
+import { jsonLines } from '../reply-formats.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 import { sampleLine, sessionRecord, sessionSummary } from '../session-record.ts';
 
@@ -21,7 +21,9 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 
   app.get('/sessions', async (c) => {
     const { limit = 50, cursor, ...rest } = check(listing, c.req.query());
-    const found = await withStoreRetry(deps, () => listTrials(deps.db, filterOf(rest), { after: cursor, limit: limit + 1 }));
+    const found = await withStoreRetry(deps, () =>
+      listTrials(deps.db, filterOf(rest), { after: cursor, limit: limit + 1 }),
+    );
     const sessions = found.slice(0, limit).map(sessionSummary);
     return c.json({ sessions, next_cursor: found.length > limit ? (sessions.at(-1)?.session_id ?? null) : null });
   });
@@ -34,7 +36,7 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 
   /** Yields one session at a time, so that only one is in memory and no query stays open while the reader is slow. */
   async function* lines(wanted: TrialFilter, cursor: string | undefined, lineOf: (trial: Trial) => Promise<unknown>) {
-    for (let after = cursor; ; ) {
+    for (let after = cursor; ;) {
       const at = { after, limit: EXPORT_PAGE };
       const trials = await withStoreRetry(deps, () => listTrials(deps.db, wanted, at));
       for (const trial of trials) yield await lineOf(trial);
@@ -44,9 +46,21 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   const at = ({ id, attempt }: Trial) => ({ trialId: id, attempt });
-  const recordOf = async (trial: Trial) => sessionRecord(trial, trial.attempt, await withStoreRetry(deps, () => readCalls(deps.db, at(trial))), await withStoreRetry(deps, () => readRefusals(deps.db, trial.id)));
-  const samplesOf = async (trial: Trial) => sampleLine(trial, buildSamples(await withStoreRetry(deps, () => readTrainableCalls(deps.db, at(trial)))));
+  const recordOf = async (trial: Trial) =>
+    sessionRecord(
+      trial,
+      trial.attempt,
+      await withStoreRetry(deps, () => readCalls(deps.db, at(trial))),
+      await withStoreRetry(deps, () => readRefusals(deps.db, trial.id)),
+    );
+  const samplesOf = async (trial: Trial) =>
+    sampleLine(trial, buildSamples(await withStoreRetry(deps, () => readTrainableCalls(deps.db, at(trial)))));
   return app;
 }
 
-const filterOf = ({ run_id, group_id, outcome, status }: z.output<typeof filter>): TrialFilter => ({ runId: run_id, groupId: group_id, outcome, status });
+const filterOf = ({ run_id, group_id, outcome, status }: z.output<typeof filter>): TrialFilter => ({
+  runId: run_id,
+  groupId: group_id,
+  outcome,
+  status,
+});

@@ -8,7 +8,7 @@ import { readCalls, type Call } from '../../store/queries/read-calls.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
-import { isTrialId } from '../../core/trial-id.ts';
+import { isTrialId } from '../../core/ids.ts';
 import { attemptQuery, deletion, opening, recordQuery } from '../api/schemas.ts';
 import { check } from '../check.ts';
 import { isByUrl, isTaken } from '../compat/verl.ts';
@@ -16,7 +16,7 @@ import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { isHeavy } from '../heavy.ts';
 import { Failure } from '../failure.ts';
 import { badRequest, parseBody } from '../json.ts';
-import { jsonReply } from '../json-reply.ts';
+import { jsonReply } from '../reply-formats.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 import { readBody } from '../read-body.ts';
 import { sampleRecord, sessionRecord } from '../session-record.ts';
@@ -25,12 +25,17 @@ import { sampleRecord, sessionRecord } from '../session-record.ts';
 export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   const open = async (c: Context<GatewayEnv>, trialId: string) => {
-    if (!isTrialId(trialId)) throw badRequest(`trial id ${JSON.stringify(trialId)}: use letters, digits, \`.\`, \`_\`, \`:\`, \`@\`, \`/\` and \`-\`, at most 255`);
+    if (!isTrialId(trialId))
+      throw badRequest(
+        `trial id ${JSON.stringify(trialId)}: use letters, digits, \`.\`, \`_\`, \`:\`, \`@\`, \`/\` and \`-\`, at most 255`,
+      );
     if (isTaken(trialId)) throw badRequest(`trial id ${trialId}: this name is a route's`);
     if (c.env?.handOver && isHeavy(c.req.raw)) return c.env.handOver(null);
     const { bytes } = await readBody(c.req.raw, deps.settings);
     const { run_id, group_id, ...rest } = bytes.byteLength === 0 ? {} : check(opening, parseBody(bytes));
-    const opened = await withStoreRetry(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }, { byUrl: isByUrl(deps, c.req.raw) }));
+    const opened = await withStoreRetry(deps, () =>
+      openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }, { byUrl: isByUrl(deps, c.req.raw) }),
+    );
     return c.json({
       session_id: trialId,
       status: 'created',
@@ -61,7 +66,10 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const { after, since, limit, ...attempt } = check(recordQuery, c.req.query());
     const { trial, at } = await sessionOf(c.req.param('trial'), attempt);
     const all = await withStoreRetry(deps, () => readCalls(deps.db, at));
-    const later = all.filter(({ seq, endedAt }) => seq > Number(after ?? 0) && (since === undefined || endedAt.getTime() / 1000 > Number(since)));
+    const later = all.filter(
+      ({ seq, endedAt }) =>
+        seq > Number(after ?? 0) && (since === undefined || endedAt.getTime() / 1000 > Number(since)),
+    );
     const calls = limit === undefined ? later : firstCalls(later, Number(limit));
     const refused = await withStoreRetry(deps, () => readRefusals(deps.db, trial.id));
     return jsonReply(sessionRecord(trial, at.attempt, calls, refused, Number(after ?? 0)), {});
@@ -98,4 +106,8 @@ function knownId(trialId: string): string {
   return trialId;
 }
 
-const sessionNotFound = () => new Failure(404, 'session_not_found', 'Session not found', { retryable: false, beside: { detail: 'Session not found' } });
+const sessionNotFound = () =>
+  new Failure(404, 'session_not_found', 'Session not found', {
+    retryable: false,
+    beside: { detail: 'Session not found' },
+  });

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { findTrial } from '../../store/queries/find-trials.ts';
-import type { GatewaySettings } from '../deps.ts';
+import type { GatewaySettings } from '../settings.ts';
 import { ASK, eventually, readStream, TestGateway, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 import { expireReservations } from '../../tests/support/harness/expire-reservations.ts';
 
@@ -19,29 +19,37 @@ afterEach(() => other.gateway.close());
 type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 const ask = (through: TestGateway, { id, key }: Trial, more: object = {}) => through.chat(id, key, { ...ASK, ...more });
 /** Sends calls to both gateways in turn. */
-const burst = (count: number, trial: Trial, more: object = {}) => Array.from({ length: count }, (_, i) => ask(i % 2 === 0 ? gateway : other, trial, more));
-const endOf = async (reply: Response): Promise<unknown> => (reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status);
+const burst = (count: number, trial: Trial, more: object = {}) =>
+  Array.from({ length: count }, (_, i) => ask(i % 2 === 0 ? gateway : other, trial, more));
+const endOf = async (reply: Response): Promise<unknown> =>
+  reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status;
 const limits = () => gateway.engine.seen.map(({ body }) => body.max_tokens);
 const session = async (id: string): Promise<unknown> => (await gateway.admin('GET', `/sessions/${id}`)).json();
 
-test.each([{ budgetEnd: 'length' as const, end: 'length' }, { budgetEnd: 'refuse' as const, end: 429 }])('calls through two gateways together stay within a budget of calls (end: $budgetEnd)', async ({ budgetEnd, end }) => {
-  await Promise.all([gateway, other].map((each) => each.gateway.close()));
-  await gateway.start({ settings: { budgetEnd } });
-  await startOther({ budgetEnd });
-  const trial = await gateway.trial({ budgets: { calls: 3 } });
-  const released = Promise.withResolvers<void>();
-  gateway.engine.beforeEnd = () => released.promise;
-  const replies = burst(10, trial);
-  await eventually(() => gateway.engine.seen.length === 3);
-  released.resolve();
-  const ends = await Promise.all(replies.map(async (reply) => endOf(await reply)));
-  expect(ends.toSorted()).toEqual([...Array(7).fill(end), ...Array(3).fill('stop')].toSorted());
-  expect(gateway.engine.seen).toHaveLength(3);
-  expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3 } });
-  expect((await findTrial(gateway.db, trial.id))?.reserved).toEqual({});
-});
+test.each([
+  { budgetEnd: 'length' as const, end: 'length' },
+  { budgetEnd: 'refuse' as const, end: 429 },
+])(
+  'a trial’s calls through two gateways together stay within its budget of calls (end: $budgetEnd)',
+  async ({ budgetEnd, end }) => {
+    await Promise.all([gateway, other].map((each) => each.gateway.close()));
+    await gateway.start({ settings: { budgetEnd } });
+    await startOther({ budgetEnd });
+    const trial = await gateway.trial({ budgets: { calls: 3 } });
+    const released = Promise.withResolvers<void>();
+    gateway.engine.beforeEnd = () => released.promise;
+    const replies = burst(10, trial);
+    await eventually(() => gateway.engine.seen.length === 3);
+    released.resolve();
+    const ends = await Promise.all(replies.map(async (reply) => endOf(await reply)));
+    expect(ends.toSorted()).toEqual([...Array(7).fill(end), ...Array(3).fill('stop')].toSorted());
+    expect(gateway.engine.seen).toHaveLength(3);
+    expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3 } });
+    expect((await findTrial(gateway.db, trial.id))?.reserved).toEqual({});
+  },
+);
 
-test('calls through two gateways together use a budget of tokens to its end and no further', async () => {
+test('a trial’s calls through two gateways together use its budget of tokens to the end and no further', async () => {
   const trial = await gateway.trial({ budgets: { tokens: 12 } });
   const ends = await Promise.all(burst(8, trial, { max_tokens: 5 }).map(async (reply) => endOf(await reply)));
   expect(ends.filter((end) => end === 'stop')).toHaveLength(2);
@@ -49,15 +57,21 @@ test('calls through two gateways together use a budget of tokens to its end and 
   expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3, tokens: 12 } });
 });
 
-test.each([false, true])('a reply cut by its trial’s last tokens exhausts the budget, and one cut by its own limit does not (stream: %s)', async (stream) => {
-  const [short, enough] = [await gateway.trial({ budgets: { tokens: 3 } }), await gateway.trial({ budgets: { tokens: 30 } })];
-  expect(await (await short.chat({ ...ASK, stream })).text()).toContain('"length"');
-  expect(await session(short.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 1, tokens: 3 } });
-  expect(await (await enough.chat({ ...ASK, stream, max_tokens: 3 })).text()).toContain('"length"');
-  expect(await session(enough.id)).toMatchObject({ exhausted: null, usage: { calls: 1, tokens: 3 } });
-});
+test.each([false, true])(
+  'a reply cut by its trial’s last tokens exhausts the budget, and one cut by its own `max_tokens` does not (stream: %s)',
+  async (stream) => {
+    const [short, enough] = [
+      await gateway.trial({ budgets: { tokens: 3 } }),
+      await gateway.trial({ budgets: { tokens: 30 } }),
+    ];
+    expect(await (await short.chat({ ...ASK, stream })).text()).toContain('"length"');
+    expect(await session(short.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 1, tokens: 3 } });
+    expect(await (await enough.chat({ ...ASK, stream, max_tokens: 3 })).text()).toContain('"length"');
+    expect(await session(enough.id)).toMatchObject({ exhausted: null, usage: { calls: 1, tokens: 3 } });
+  },
+);
 
-test('tokens that a call reserved and did not sample are free for the next one', async () => {
+test('tokens of a budget that a call reserved and did not sample are free for the next call', async () => {
   const trial = await gateway.trial({ budgets: { tokens: 20 } });
   const replies = await Promise.all(burst(3, trial));
   expect(await Promise.all(replies.map(endOf))).toEqual(['stop', 'stop', 'stop']);
@@ -65,7 +79,7 @@ test('tokens that a call reserved and did not sample are free for the next one',
   expect(await session(trial.id)).toMatchObject({ exhausted: null, usage: { tokens: 15 } });
 });
 
-test('a call that waits for a budget proceeds when the call before it fails', async () => {
+test('a call that waits for room in a budget proceeds when the call before it fails', async () => {
   await gateway.restart({ settings: { idleMs: 400 } });
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   gateway.engine.fault = 'hang';
@@ -78,7 +92,7 @@ test('a call that waits for a budget proceeds when the call before it fails', as
   expect(await session(trial.id)).toMatchObject({ exhausted: null, usage: { calls: 1 } });
 });
 
-test('a call whose reservation expired and went to another is refused and not recorded', async () => {
+test('a call whose budget reservation expired and went to another call is refused and not recorded', async () => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const released = Promise.withResolvers<void>();
   let ending = 0;
@@ -94,7 +108,7 @@ test('a call whose reservation expired and went to another is refused and not re
   expect(await session(trial.id)).toMatchObject({ usage: { calls: 1 } });
 });
 
-test('a call that waits for a budget ends when its agent leaves', async () => {
+test('a call that waits for room in a budget ends when its agent hangs up', async () => {
   await other.gateway.close();
   await startOther({ maxCallsInFlight: 1, idleMs: 120_000 });
   const trial = await gateway.trial({ budgets: { calls: 1 } });
@@ -118,7 +132,7 @@ test('a call that waits for a budget ends when its agent leaves', async () => {
   expect((await first).status).toBe(503);
 });
 
-test('a call that waits for a budget gets 409 when its attempt is replaced', async () => {
+test('a call that waits for room in a budget gets 409 when its attempt is replaced', async () => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
@@ -133,7 +147,7 @@ test('a call that waits for a budget gets 409 when its attempt is replaced', asy
   expect(gateway.engine.seen).toHaveLength(1);
 });
 
-test('a call that takes long renews its reservation', async () => {
+test('a call that takes long renews its budget reservation', async () => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
@@ -147,16 +161,18 @@ test('a call that takes long renews its reservation', async () => {
   expect(await endOf(await long)).toBe('stop');
 });
 
-test('a call that cannot be recorded releases its reservation', async () => {
+test('a call that cannot be recorded releases its budget reservation', async () => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
-  await gateway.db.execute(sql`create or replace function no_call() returns trigger language plpgsql as 'begin raise ''no call''; end'`);
+  await gateway.db.execute(
+    sql`create or replace function no_call() returns trigger language plpgsql as 'begin raise ''no call''; end'`,
+  );
   await gateway.db.execute(sql`create trigger no_call before insert on calls for each row execute function no_call()`);
   expect(await endOf(await ask(gateway, trial))).toBe(500);
   await gateway.db.execute(sql`drop trigger no_call on calls`);
   await eventually(async () => JSON.stringify((await findTrial(gateway.db, trial.id))?.reserved) === '{}');
 });
 
-test('a call whose history cannot be read releases its reservation', async () => {
+test('a call whose conversation cannot be read from the store releases its budget reservation', async () => {
   const trial = await gateway.trial({ budgets: { calls: 2 } });
   await ask(gateway, trial);
   await gateway.db.execute(sql`alter table calls rename to calls_away`);
@@ -166,10 +182,14 @@ test('a call whose history cannot be read releases its reservation', async () =>
   expect(gateway.engine.seen).toHaveLength(1);
 });
 
-test('a trial without a budget of calls, tokens and bytes reserves nothing', async () => {
+test('a call reserves nothing if its trial has no budget of calls and none of tokens', async () => {
   const trial = await gateway.trial({ budgets: { seconds: 100, prompt_tokens: 100 } });
-  await gateway.db.execute(sql`create or replace function no_reservation() returns trigger language plpgsql as 'begin if new.reserved is not null then raise ''reserved''; end if; return new; end'`);
-  await gateway.db.execute(sql`create trigger no_reservation before update on trials for each row execute function no_reservation()`);
+  await gateway.db.execute(
+    sql`create or replace function no_reservation() returns trigger language plpgsql as 'begin if new.reserved is not null then raise ''reserved''; end if; return new; end'`,
+  );
+  await gateway.db.execute(
+    sql`create trigger no_reservation before update on trials for each row execute function no_reservation()`,
+  );
   expect(await endOf(await ask(gateway, trial))).toBe('stop');
   await gateway.db.execute(sql`drop trigger no_reservation on trials`);
 });

@@ -19,7 +19,9 @@ async function sendBody({ path, key, length, part = 'x'.repeat(MIB) }: SentBody)
   socket.on('data', (bytes: Buffer) => (state.text += bytes.toString()));
   // The gateway resets the connection of a sender that goes on.
   socket.on('error', () => {});
-  socket.write(`POST ${path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\n${length === null ? 'Transfer-Encoding: chunked' : `Content-Length: ${length}`}\r\n\r\n`);
+  socket.write(
+    `POST ${path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\n${length === null ? 'Transfer-Encoding: chunked' : `Content-Length: ${length}`}\r\n\r\n`,
+  );
   const send = (): void => {
     if (state.sent + part.length > (length ?? WHOLE)) return;
     socket.write(length === null ? `${part.length.toString(16)}\r\n${part}\r\n` : part, (error) => {
@@ -35,17 +37,26 @@ async function sendBody({ path, key, length, part = 'x'.repeat(MIB) }: SentBody)
 }
 
 type Trial = { id: string; key: string };
-const calling = ({ id, key }: Trial, more: Partial<SentBody> = {}): SentBody => ({ path: `/${id}/v1/chat/completions`, key, length: WHOLE, ...more });
+const calling = ({ id, key }: Trial, more: Partial<SentBody> = {}): SentBody => ({
+  path: `/${id}/v1/chat/completions`,
+  key,
+  length: WHOLE,
+  ...more,
+});
 
 // In a Worker the platform holds the connection.
 describe.skipIf(IN_WORKERD)('refused bodies', () => {
   test.each<[string, number, (trial: Trial) => SentBody]>([
     ['announces more bytes than are accepted', 413, (trial) => calling(trial)],
-    ['has more values than are accepted', 413, (trial) => calling(trial, { length: 58 * MIB, part: '[],'.repeat(MIB / 3) })],
+    [
+      'has more values than are accepted',
+      413,
+      (trial) => calling(trial, { length: 58 * MIB, part: '[],'.repeat(MIB / 3) }),
+    ],
     ['is sent with a wrong key', 401, (trial) => calling({ ...trial, key: 'no' })],
     ['is sent with a wrong key in chunks', 401, (trial) => calling({ ...trial, key: 'no' }, { length: null })],
     ['is sent to no route', 404, (trial) => ({ ...calling(trial), path: `/${trial.id}/v1/nothing` })],
-  ])('a body that %s gets a %d and is not read to its end', async (_what, status, asking) => {
+  ])('a request body that %s gets a %d and is not read to its end', async (_what, status, asking) => {
     const trial = await gateway.trial();
     const refused = await sendBody(asking(trial));
     expect(refused.status).toBe(status);
@@ -55,14 +66,14 @@ describe.skipIf(IN_WORKERD)('refused bodies', () => {
     expect((await trial.chat(ASK)).status).toBe(200);
   });
 
-  test('a body in chunks that grows larger than is accepted gets a 413 and is not read to its end', async () => {
+  test('a request body in chunks that grows larger than is accepted gets a 413 and is not read to its end', async () => {
     await gateway.restart({ settings: { maxBodyBytes: 4 * MIB } });
     const refused = await sendBody(calling(await gateway.trial(), { length: null }));
     expect(refused.status).toBe(413);
     expect(refused.sent).toBeLessThan(BUFFERED);
   });
 
-  test('a large body of a trial whose calls are all open gets a 429 and is not read to its end', async () => {
+  test('a large request body of a trial whose calls are all open gets a 429 and is not read to its end', async () => {
     const trial = await gateway.trial();
     const released = Promise.withResolvers<void>();
     gateway.engine.beforeEnd = () => released.promise;
@@ -76,8 +87,11 @@ describe.skipIf(IN_WORKERD)('refused bodies', () => {
   });
 });
 
-test.skipIf(IN_WORKERD)('a small body that is refused keeps its connection open', async () => {
+test.skipIf(IN_WORKERD)('a request whose small body is refused keeps its connection open', async () => {
   const trial = await gateway.trial();
-  const refused = await trial.chat({ ...ASK, metadata: 'x'.repeat(MIB / 2) }, { headers: { authorization: 'Bearer no' } });
+  const refused = await trial.chat(
+    { ...ASK, metadata: 'x'.repeat(MIB / 2) },
+    { headers: { authorization: 'Bearer no' } },
+  );
   expect([refused.status, refused.headers.get('connection')]).toEqual([401, expect.not.stringContaining('close')]);
 });

@@ -15,14 +15,17 @@ test.each([
   ['\n', '', '\n', '\n'],
   ['xeee', 'x', 'ee', 'eee'],
   ['other', 'text', 'e', null],
-])('the rest of %j after the text %j, from the stop string %j on, is %j', (said, text, by, rest) => {
-  expect(textFrom(said, { text, by })).toBe(rest);
-});
+])(
+  'of the sampled text %j, what follows the visible text %j from the stop string %j on is %j',
+  (said, text, by, rest) => {
+    expect(textFrom(said, { text, by })).toBe(rest);
+  },
+);
 
 test.each([
   [`${'<|x|>'.repeat(100)}${'<e'.repeat(1_000_000)}`, 'text', 'e'],
   [`${'[a]'.repeat(1_000_000)}zzzzzzzzzzzzzzzz`, 'text', '['],
   [`${'[a]'.repeat(1_000_000)}[`, '[a][a][a][a][a]b', '['],
-])('a long reply full of its stop string is searched quickly: %.12s', { timeout: 30_000 }, (said, text, by) => {
+])('a long sampled text full of its stop string is searched quickly: %.12s', { timeout: 30_000 }, (said, text, by) => {
   expect(textFrom(said, { text, by })).toBe(null);
 });

@@ -18,18 +18,31 @@ const RENDER = '/v1/chat/completions/render';
  * replace the rendered history, and the engine generates from ids (invariant 3). Other requests are answered here only when the engine
  * returns sampling masks, which its ordinary routes do not. Otherwise returns null, and the caller uses the ordinary route.
  */
-export async function answerByIds(call: Call, replica: Replica, traits: EngineTraits | null, body: JsonObject): Promise<Answer | null> {
+export async function answerByIds(
+  call: Call,
+  replica: Replica,
+  traits: EngineTraits | null,
+  body: JsonObject,
+): Promise<Answer | null> {
   const { state, route } = call.request;
   if (route === '/v1/completions') return state.parent ? continueText(call, replica, body) : null;
   // Only the engine's own route knows what a parser makes of a text that a stop string cut.
-  if (!traits || (traits.parses && hasStop(body.stop)) || !Array.isArray(body.messages) || hasMedia(body.messages)) return null;
+  if (!traits || (traits.parses && hasStop(body.stop)) || !Array.isArray(body.messages) || hasMedia(body.messages))
+    return null;
   const { stream: _, stream_options: __, ...whole } = body;
-  if (state.parent) return continueChat(call, replica, { traits, parent: state.parent, body, whole, messages: body.messages });
+  if (state.parent)
+    return continueChat(call, replica, { traits, parent: state.parent, body, whole, messages: body.messages });
   return traits.masks ? openChat(call, replica, traits, body, whole) : null;
 }
 
 /** Generates from the ids of the rendered request. */
-async function openChat(call: Call, replica: Replica, traits: EngineTraits, body: JsonObject, whole: JsonObject): Promise<Answer | null> {
+async function openChat(
+  call: Call,
+  replica: Replica,
+  traits: EngineTraits,
+  body: JsonObject,
+  whole: JsonObject,
+): Promise<Answer | null> {
   const rendered = await ask(call, replica, RENDER, whole);
   const prompt = idsOf(rendered);
   if (!rendered || !prompt || isObject(rendered.features)) return null;
@@ -37,17 +50,36 @@ async function openChat(call: Call, replica: Replica, traits: EngineTraits, body
   return generate(call, replica, { body, rendered, prompt, traits });
 }
 
-type ContinueOptions = { traits: EngineTraits; parent: NonNullable<ConversationState['parent']>; body: JsonObject; whole: JsonObject; messages: unknown[] };
+type ContinueOptions = {
+  traits: EngineTraits;
+  parent: NonNullable<ConversationState['parent']>;
+  body: JsonObject;
+  whole: JsonObject;
+  messages: unknown[];
+};
 
-async function continueChat(call: Call, replica: Replica, { traits, parent, body, whole, messages }: ContinueOptions): Promise<Answer | null> {
+async function continueChat(
+  call: Call,
+  replica: Replica,
+  { traits, parent, body, whole, messages }: ContinueOptions,
+): Promise<Answer | null> {
   const [full, history] = await Promise.all([
     ask(call, replica, RENDER, whole),
-    ask(call, replica, RENDER, { ...whole, messages: messages.slice(0, parent.messages), add_generation_prompt: false }),
+    ask(call, replica, RENDER, {
+      ...whole,
+      messages: messages.slice(0, parent.messages),
+      add_generation_prompt: false,
+    }),
   ]);
   const [fullIds, historyIds] = [idsOf(full), idsOf(history)];
   if (!full || !fullIds || !historyIds || isObject(full.features)) return null;
   // If the recorded ids do not fit the history, that is drift. It is generated from ids only when the mask would be lost otherwise.
-  const continued = continuePrompt({ recorded: parent.tokenIds, history: historyIds, full: fullIds, closing: traits.closing });
+  const continued = continuePrompt({
+    recorded: parent.tokenIds,
+    history: historyIds,
+    full: fullIds,
+    closing: traits.closing,
+  });
   const prompt = continued ?? (traits.masks ? fullIds : null);
   if (!prompt) return null;
   call.checkPrompt(prompt);
@@ -63,7 +95,14 @@ async function continueText(call: Call, replica: Replica, body: JsonObject): Pro
   if (!found) return null;
   state.parent = { ...found.turn, messages: 0 };
   const added = after.slice(found.stopped.length);
-  const tokenised = added === '' ? { tokens: [] } : await ask(call, replica, '/tokenize', { model: modelOf(body) ?? undefined, prompt: added, add_special_tokens: false });
+  const tokenised =
+    added === ''
+      ? { tokens: [] }
+      : await ask(call, replica, '/tokenize', {
+          model: modelOf(body) ?? undefined,
+          prompt: added,
+          add_special_tokens: false,
+        });
   const tokens = idsIn(tokenised?.tokens);
   if (!tokens) return null;
   const prompt = [...Array.from(found.turn.tokenIds), ...tokens];
@@ -72,7 +111,11 @@ async function continueText(call: Call, replica: Replica, body: JsonObject): Pro
 }
 
 /** Returns, of the turns with the same text, the one whose ids continue as the agent did. */
-async function findStopped(call: Call, replica: Replica, after: string): Promise<{ turn: Turn; stopped: string } | null> {
+async function findStopped(
+  call: Call,
+  replica: Replica,
+  after: string,
+): Promise<{ turn: Turn; stopped: string } | null> {
   const { parent, ambiguousParents } = call.request.state;
   for (const turn of parent ? [parent, ...ambiguousParents] : []) {
     const stopped = await stoppedText(call, replica, turn);
@@ -130,7 +173,9 @@ function specialBefore(full: string, end: number): number {
 
 /** Asks the engine within a call. Returns null when it has no such route or refuses. */
 async function ask(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<JsonObject | null> {
-  const reply = await call.patient(connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }));
+  const reply = await call.patient(
+    connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }),
+  );
   if (reply.status >= 500) throw await rejection(call, reply);
   const text = await call.readText(reply.body);
   return reply.status === 200 ? parseObject(text) : null;

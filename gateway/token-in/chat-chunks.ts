@@ -1,5 +1,5 @@
 import { choicesOf } from '../../store/calls/choices.ts';
-import { asObject, type Chunk } from '../chat/token-chunk.ts';
+import { asObject, type Chunk } from '../chat/token-json.ts';
 import { badReply } from '../chat/rejection.ts';
 import { openingChunks, type ChunkHead } from '../chat/whole-as-chunks.ts';
 import { isObject, type JsonObject } from '../json.ts';

@@ -2,14 +2,35 @@ import { DIGEST_LENGTH, contentOf, type Content } from '../../store/calls/conten
 import { choicesOf } from '../../store/calls/choices.ts';
 import { itemKey } from '../../store/calls/outline.ts';
 import { parseStored } from '../../store/calls/restore.ts';
-import { shortRequest, type Base, type KnownContents, type ShortRequest, type StoredContent } from '../../store/calls/shorten.ts';
+import {
+  shortRequest,
+  type Base,
+  type KnownContents,
+  type ShortRequest,
+  type StoredContent,
+} from '../../store/calls/shorten.ts';
 import { concat, sharedLength, startsWith } from '../../core/token-ids.ts';
 import type { After, NewCall } from '../../store/queries/read-new-calls.ts';
 import type { KnownTurn, ReadTurn } from '../../store/queries/read-turn.ts';
 import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import { ConversationMemory, type Node, type TextCompletion, type RememberedTurn, type SharedList, type Trial, type UnindexedTurns } from './conversation-memory.ts';
-import { isReply, keyOf, meaningOfFields, storedContext, type ChatConversation, type Conversation } from './messages.ts';
+import {
+  ConversationMemory,
+  type Node,
+  type TextCompletion,
+  type RememberedTurn,
+  type SharedList,
+  type Trial,
+  type UnindexedTurns,
+} from './conversation-memory.ts';
+import {
+  isReply,
+  keyOf,
+  meaningOfFields,
+  storedContext,
+  type ChatConversation,
+  type Conversation,
+} from './messages.ts';
 import { ofIds, ofText, PrefixIndex, RollingHash } from './prefix-index.ts';
 
 /** A recorded call that another may continue. `stopped` has its text completion, the stop string that was cut off, and their number of tokens. */
@@ -29,9 +50,21 @@ export type ConversationState = {
 
 type At = { trialId: string; attempt: number };
 /** `memory` has what earlier requests on the same store read or wrote. It holds values only. */
-type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string, known: KnownTurn | null) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
+type Options = {
+  readNew: (after: After) => Promise<NewCall[]>;
+  readTurn: (callId: string, known: KnownTurn | null) => Promise<ReadTurn | undefined>;
+  memory?: ConversationMemory;
+};
 /** The content of a call by digests. `conversation` is null when no call can continue it. */
-type CallContent = { callId: string; base: RememberedTurn | null; lists: RememberedTurn['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
+type CallContent = {
+  callId: string;
+  base: RememberedTurn | null;
+  lists: RememberedTurn['lists'];
+  conversation: Conversation | null;
+  reply: JsonObject | undefined;
+  replyKey: string | null;
+  tokens: number | null;
+};
 /** The text that a completion adds to its base, and the hash of the base's text. */
 type OwnText = { start: RollingHash; text: string };
 
@@ -59,11 +92,23 @@ export class Conversations {
     if (isFirst) return { parent: null, ambiguousParents: [], isEdited: false, isFirst, base: null, known: NOTHING };
     const trial = this.#use(at);
     await this.#catchUp(at, trial);
-    const found = conversation === null ? NOWHERE : 'keys' in conversation ? findTurn(trial, conversation) : await this.#findPrompt(trial, conversation.prompt);
+    const found =
+      conversation === null
+        ? NOWHERE
+        : 'keys' in conversation
+          ? findTurn(trial, conversation)
+          : await this.#findPrompt(trial, conversation.prompt);
     const parent = found.parent && { ...(await this.#load(trial, found.parent.turn)), messages: found.parent.messages };
     const nearest = parent ? null : (found.nearest ?? trial.last);
     const ambiguousParents = await Promise.all(found.ambiguousParents.map((turn) => this.#load(trial, turn)));
-    return { parent, ambiguousParents, isEdited: found.isEdited, isFirst, base: parent ?? (nearest && (await this.#load(trial, nearest))), known: trial.contents };
+    return {
+      parent,
+      ambiguousParents,
+      isEdited: found.isEdited,
+      isFirst,
+      base: parent ?? (nearest && (await this.#load(trial, nearest))),
+      known: trial.contents,
+    };
   }
 
   /** Announces a commit of this process. `recording` settles when the call is in the memory, or will not be. */
@@ -79,7 +124,10 @@ export class Conversations {
   }
 
   /** Adds a committed call, however it ended. */
-  add(conversation: Conversation | null, { choices, request: outline, response, promptTokenIds: prompt, base, ...record }: CallRecord): void {
+  add(
+    conversation: Conversation | null,
+    { choices, request: outline, response, promptTokenIds: prompt, base, ...record }: CallRecord,
+  ): void {
     const trial = this.#use(record);
     const replies = choicesOf(response ?? {});
     this.#knowFields(trial, outline.fields);
@@ -96,12 +144,25 @@ export class Conversations {
       const lists = this.#sharedLists(trial, builtOn, keys);
       const tokens = prompt && completion ? completion.length : null;
       const reply = replies[i];
-      const turn = this.#add(trial, { callId, base: builtOn, lists, conversation, reply, replyKey: replyKeys[i] ?? null, tokens: record.status === 'completed' ? tokens : null });
+      const turn = this.#add(trial, {
+        callId,
+        base: builtOn,
+        lists,
+        conversation,
+        reply,
+        replyKey: replyKeys[i] ?? null,
+        tokens: record.status === 'completed' ? tokens : null,
+      });
       trial.unread.add(callId);
-      if (outline.prompt !== null && trial.notByIds.has(turn)) trial.notByText.set(turn, trial.notByIds.get(turn) === true);
-      this.memory.hold(trial, turn, { tokenIds: concat(prompt ?? [], (prompt && completion) ?? []), text: (outline.prompt ?? '') + textOf(reply) });
+      if (outline.prompt !== null && trial.notByIds.has(turn))
+        trial.notByText.set(turn, trial.notByIds.get(turn) === true);
+      this.memory.hold(trial, turn, {
+        tokenIds: concat(prompt ?? [], (prompt && completion) ?? []),
+        text: (outline.prompt ?? '') + textOf(reply),
+      });
       const parent = trial.turns.get(record.parentId ?? '');
-      if (parent?.held && turn.held && startsWith(turn.held.tokenIds, parent.held.tokenIds)) this.memory.share(trial, parent, turn);
+      if (parent?.held && turn.held && startsWith(turn.held.tokenIds, parent.held.tokenIds))
+        this.memory.share(trial, parent, turn);
     }
   }
 
@@ -114,14 +175,17 @@ export class Conversations {
     if (!isBehind()) return;
     // Handles commits in the order in which they settle, with one reaction each. A race over all would cost many callers the square of
     // their number.
-    for (const recording of [...(this.#committing.get(trial.key) ?? [])]) if (isBehind()) await recording.catch(() => {});
+    for (const recording of [...(this.#committing.get(trial.key) ?? [])])
+      if (isBehind()) await recording.catch(() => {});
     // A read that began earlier may lack calls. One that begins now has them and serves all waiting requests.
     if (isBehind()) await this.#reading.get(trial)?.catch(() => {});
     if (isBehind()) await (this.#reading.get(trial) ?? this.#read(at, trial));
   }
 
   #read({ trialId, attempt }: At, trial: Trial): Promise<void> {
-    const reading = this.#options.readNew({ trialId, attempt, after: trial.readTo, known: [...trial.unread] }).then((rows) => this.#addRows(trial, rows));
+    const reading = this.#options
+      .readNew({ trialId, attempt, after: trial.readTo, known: [...trial.unread] })
+      .then((rows) => this.#addRows(trial, rows));
     this.memory.counts.readsOfTrials += 1;
     this.#reading.set(trial, reading);
     const forget = () => void this.#reading.delete(trial);
@@ -138,7 +202,11 @@ export class Conversations {
    * Adds a stored call to the memory. Earlier calls have added the content that its request shares with them. `texts` has the text
    * completions of the same read.
    */
-  #addRow(trial: Trial, { id: callId, seq, baseId, status, request, response, tokens }: NewCall, texts: Map<RememberedTurn, OwnText>): void {
+  #addRow(
+    trial: Trial,
+    { id: callId, seq, baseId, status, request, response, tokens }: NewCall,
+    texts: Map<RememberedTurn, OwnText>,
+  ): void {
     trial.readTo = Math.max(trial.readTo, seq);
     trial.unread.delete(callId);
     if (trial.turns.has(callId) || !request) return;
@@ -146,19 +214,36 @@ export class Conversations {
     const base = trial.turns.get(baseId ?? '') ?? null;
     const keys: Record<string, string[]> = {};
     for (const [name, [shared, rest]] of Object.entries(short.lists)) {
-      keys[name] = [...(base?.lists[name]?.items.slice(0, shared) ?? []), ...rest.map((item) => this.#learnStored(trial, item))];
+      keys[name] = [
+        ...(base?.lists[name]?.items.slice(0, shared) ?? []),
+        ...rest.map((item) => this.#learnStored(trial, item)),
+      ];
     }
     this.#learnStored(trial, short.fields, true);
     const stored = response && parseStored(response);
     const [reply, ...others] = choicesOf(stored);
     for (const { message } of others) this.#knowReply(trial, message);
     const conversation = storedConversation(trial, short.fields, keys, short.prompt !== undefined);
-    const turn = this.#add(trial, { callId, base, lists: this.#sharedLists(trial, base, keys), conversation, reply, replyKey: this.#knowReply(trial, reply?.message), tokens: status === 'completed' ? tokens : null });
+    const turn = this.#add(trial, {
+      callId,
+      base,
+      lists: this.#sharedLists(trial, base, keys),
+      conversation,
+      reply,
+      replyKey: this.#knowReply(trial, reply?.message),
+      tokens: status === 'completed' ? tokens : null,
+    });
     if (short.prompt) this.#addText(trial, turn, short.prompt, textOf(reply), texts);
   }
 
   /** Adds a stored text completion to the index. It is read back later only if its base's text is not at hand. */
-  #addText(trial: Trial, turn: RememberedTurn, [shared, rest]: NonNullable<ShortRequest['prompt']>, reply: string, texts: Map<RememberedTurn, OwnText>): void {
+  #addText(
+    trial: Trial,
+    turn: RememberedTurn,
+    [shared, rest]: NonNullable<ShortRequest['prompt']>,
+    reply: string,
+    texts: Map<RememberedTurn, OwnText>,
+  ): void {
     const start = hashAt(turn.base, shared, texts);
     const hasReply = trial.notByIds.get(turn);
     if (start) {
@@ -206,8 +291,20 @@ export class Conversations {
 
   #add(trial: Trial, { callId, base, lists, conversation, reply, replyKey, tokens }: CallContent): RememberedTurn {
     const text = typeof reply?.text === 'string' ? reply.text : null;
-    const stopped = typeof reply?.stop_reason === 'string' && text !== null && tokens !== null ? { by: reply.stop_reason, characters: text.length, tokens } : null;
-    const turn: RememberedTurn = { callId, base, lists, textHash: null, stopped, held: null, heldBytes: 0, sharing: null };
+    const stopped =
+      typeof reply?.stop_reason === 'string' && text !== null && tokens !== null
+        ? { by: reply.stop_reason, characters: text.length, tokens }
+        : null;
+    const turn: RememberedTurn = {
+      callId,
+      base,
+      lists,
+      textHash: null,
+      stopped,
+      held: null,
+      heldBytes: 0,
+      sharing: null,
+    };
     trial.turns.set(callId, turn);
     trial.last = turn;
     this.memory.grow(trial, 320);
@@ -240,7 +337,10 @@ export class Conversations {
       const before = base?.lists[name]?.items ?? [];
       const shared = sharedLength(items, before);
       const isWithin = shared === items.length && items.length > 0;
-      const list: SharedList = shared === before.length || isWithin ? { items: before, length: items.length } : { items: before.slice(0, shared), length: items.length };
+      const list: SharedList =
+        shared === before.length || isWithin
+          ? { items: before, length: items.length }
+          : { items: before.slice(0, shared), length: items.length };
       if (!isWithin) for (const item of items.slice(shared)) list.items.push(item);
       this.memory.grow(trial, 8 * (list.items === before ? items.length - shared : items.length));
       lists[name] = list;
@@ -251,28 +351,39 @@ export class Conversations {
   /** Finds the longest earlier prompt and reply that a text completion begins with. The same prompt again, after an empty reply, is a new start. */
   async #findPrompt(trial: Trial, prompt: string | readonly number[]): Promise<Found> {
     if (typeof prompt === 'string') {
-      await this.#index(trial, trial.notByText, (turn, { text }, hasReply) => this.#indexText(trial, turn, (turn.textHash ??= new RollingHash().with(ofText(text))), hasReply));
+      await this.#index(trial, trial.notByText, (turn, { text }, hasReply) =>
+        this.#indexText(trial, turn, (turn.textHash ??= new RollingHash().with(ofText(text))), hasReply),
+      );
     } else {
       await this.#index(trial, trial.notByIds, (turn, { tokenIds }, hasReply) => {
         trial.byIds.add(new RollingHash().with(ofIds(tokenIds)), { turn, hasReply, length: tokenIds.length });
         this.memory.grow(trial, 150);
       });
     }
-    for (const group of typeof prompt === 'string' ? trial.byText.find(ofText(prompt)) : trial.byIds.find(ofIds(prompt))) {
+    for (const group of typeof prompt === 'string'
+      ? trial.byText.find(ofText(prompt))
+      : trial.byIds.find(ofIds(prompt))) {
       const fits: { turn: RememberedTurn; loaded: Turn }[] = [];
       for (const { turn, hasReply, length } of group.slice(0, 2 * MOST_AMBIGUOUS)) {
         if (typeof prompt === 'string' && !hasReply && length === prompt.length) continue;
         const loaded = await this.#load(trial, turn);
-        if (typeof prompt === 'string' ? prompt.startsWith(loaded.text) : startsWith(prompt, loaded.tokenIds)) fits.push({ turn, loaded });
+        if (typeof prompt === 'string' ? prompt.startsWith(loaded.text) : startsWith(prompt, loaded.tokenIds))
+          fits.push({ turn, loaded });
       }
       const [first] = fits.toSorted((a, b) => b.loaded.tokenIds.length - a.loaded.tokenIds.length);
       if (!first) continue;
       const different = [first];
       for (const each of fits) {
-        const isNew = each.loaded.text === first.loaded.text && !different.some(({ loaded: { tokenIds } }) => sameIds(tokenIds, each.loaded.tokenIds));
+        const isNew =
+          each.loaded.text === first.loaded.text &&
+          !different.some(({ loaded: { tokenIds } }) => sameIds(tokenIds, each.loaded.tokenIds));
         if (isNew && different.length <= MOST_AMBIGUOUS) different.push(each);
       }
-      return { ...NOWHERE, parent: { turn: first.turn, messages: 0 }, ambiguousParents: different.slice(1).map(({ turn }) => turn) };
+      return {
+        ...NOWHERE,
+        parent: { turn: first.turn, messages: 0 },
+        ambiguousParents: different.slice(1).map(({ turn }) => turn),
+      };
     }
     return NOWHERE;
   }
@@ -281,7 +392,11 @@ export class Conversations {
    * Moves turns into the index. Each leaves the list only when it is in the index, so that a failed read loses nothing and parallel
    * requests never find half an index.
    */
-  async #index(trial: Trial, unindexed: UnindexedTurns, add: (turn: RememberedTurn, held: NonNullable<RememberedTurn['held']>, hasReply: boolean) => void): Promise<void> {
+  async #index(
+    trial: Trial,
+    unindexed: UnindexedTurns,
+    add: (turn: RememberedTurn, held: NonNullable<RememberedTurn['held']>, hasReply: boolean) => void,
+  ): Promise<void> {
     for (const [turn, hasReply] of unindexed) {
       const held = turn.held ?? (await this.#readBack(trial, turn));
       if (unindexed.delete(turn)) add(turn, held, hasReply);
@@ -313,8 +428,20 @@ export class Conversations {
     const { tokenIds, text } = turn.held ?? (await this.#readBack(trial, turn));
     this.memory.touch(trial, turn);
     const { callId, stopped } = turn;
-    const lists = Object.fromEntries(Object.entries(turn.lists).map(([name, { items, length }]) => [name, items.slice(0, length)]));
-    return { callId, tokenIds, text, lists, stopped: stopped && { text: text.slice(text.length - stopped.characters), by: stopped.by, tokens: stopped.tokens } };
+    const lists = Object.fromEntries(
+      Object.entries(turn.lists).map(([name, { items, length }]) => [name, items.slice(0, length)]),
+    );
+    return {
+      callId,
+      tokenIds,
+      text,
+      lists,
+      stopped: stopped && {
+        text: text.slice(text.length - stopped.characters),
+        by: stopped.by,
+        tokens: stopped.tokens,
+      },
+    };
   }
 
   #use(at: At): Trial {
@@ -346,7 +473,11 @@ const nameOf = (before: Node | null, key: string): string => `${before?.id ?? ''
 const textOf = (reply: JsonObject | undefined): string => (typeof reply?.text === 'string' ? reply.text : '');
 
 /** Returns the hash of a text completion's first `length` characters, or null when its text is not at hand. */
-function hashAt(turn: RememberedTurn | null, length: number, texts: ReadonlyMap<RememberedTurn, OwnText>): RollingHash | null {
+function hashAt(
+  turn: RememberedTurn | null,
+  length: number,
+  texts: ReadonlyMap<RememberedTurn, OwnText>,
+): RollingHash | null {
   if (length === 0) return new RollingHash();
   for (let at = turn; at; at = at.base) {
     if (at.textHash?.length === length) return at.textHash;
@@ -359,7 +490,12 @@ function hashAt(turn: RememberedTurn | null, length: number, texts: ReadonlyMap<
 
 const sameIds = (a: Int32Array, b: Int32Array): boolean => a.length === b.length && startsWith(a, b);
 
-type Found = { parent: { turn: RememberedTurn; messages: number } | null; ambiguousParents: RememberedTurn[]; isEdited: boolean; nearest: RememberedTurn | null };
+type Found = {
+  parent: { turn: RememberedTurn; messages: number } | null;
+  ambiguousParents: RememberedTurn[];
+  isEdited: boolean;
+  nearest: RememberedTurn | null;
+};
 const NOWHERE: Found = { parent: null, ambiguousParents: [], isEdited: false, nearest: null };
 const MOST_AMBIGUOUS = 8;
 
@@ -374,18 +510,32 @@ function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found 
     nearest = node.through;
     if (node.turn) parent = { turn: node.turn, messages: i + 1 };
   }
-  return { parent, ambiguousParents: [], nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
+  return {
+    parent,
+    ambiguousParents: [],
+    nearest,
+    isEdited: parent !== null && keys.slice(parent.messages).some(isReply),
+  };
 }
 
 /**
  * Builds the conversation of a stored request from the meanings of its contents. For a text completion it only notes that it is one; its
  * text is read when needed.
  */
-function storedConversation({ contents }: Trial, { is, as, and = {} }: StoredContent, keys: Record<string, string[]>, hasPrompt: boolean): Conversation | null {
+function storedConversation(
+  { contents }: Trial,
+  { is, as, and = {} }: StoredContent,
+  keys: Record<string, string[]>,
+  hasPrompt: boolean,
+): Conversation | null {
   const fields = contents.get(as ?? contentOf(is).digest)?.fields;
   if (hasPrompt || fields?.hasPromptIds) return { prompt: '' };
   if (!fields?.continues || !keys.messages) return null;
-  const digests = Object.fromEntries(Object.entries(keys).map(([name, items]) => [name, items.map((item) => item.slice(0, DIGEST_LENGTH))]));
+  const digests = Object.fromEntries(
+    Object.entries(keys).map(([name, items]) => [name, items.map((item) => item.slice(0, DIGEST_LENGTH))]),
+  );
   const messageKeys = (digests.messages ?? []).map((digest) => contents.get(digest)?.key ?? null);
-  return messageKeys.every((key) => key !== null) ? { context: storedContext(fields, digests, and), keys: messageKeys } : null;
+  return messageKeys.every((key) => key !== null)
+    ? { context: storedContext(fields, digests, and), keys: messageKeys }
+    : null;
 }

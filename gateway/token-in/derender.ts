@@ -15,21 +15,30 @@ export async function derender(
 ): Promise<JsonObject> {
   const sampled = choicesOf(generated);
   // The route ignores the mask, which is longer than everything else.
-  const spoken = sampled.map((choice) => ({ ...choice, sampling_mask: undefined, token_ids: spokenIds(choice, traits.closing[0]) }));
+  const spoken = sampled.map((choice) => ({
+    ...choice,
+    sampling_mask: undefined,
+    token_ids: spokenIds(choice, traits.closing[0]),
+  }));
   // The route refuses a choice without tokens.
   const speaking = spoken.filter(({ token_ids }) => token_ids.length > 0);
   const silent = chatReply({ id: generated.request_id, model: body.model, choices: [], usage: generated.usage });
-  const reply = speaking.length === 0 ? silent : await post('/v1/chat/completions/derender', {
-    model: body.model,
-    generate_response: { ...generated, prompt_token_ids: prompt, choices: speaking },
-    prompt_tokens: prompt.length,
-    prompt_token_ids: prompt,
-    chat_request: { ...body, stream: false, stream_options: undefined },
-  });
+  const reply =
+    speaking.length === 0
+      ? silent
+      : await post('/v1/chat/completions/derender', {
+          model: body.model,
+          generate_response: { ...generated, prompt_token_ids: prompt, choices: speaking },
+          prompt_tokens: prompt.length,
+          prompt_token_ids: prompt,
+          chat_request: { ...body, stream: false, stream_options: undefined },
+        });
   const derendered = choicesOf(reply);
   const choices = sampled.map((choice, i) => {
     const place = speaking.findIndex((each) => each === spoken[i]);
-    return place < 0 ? { ...choice, message: { role: 'assistant', content: '' } } : asChatChoice(body, choice, derendered[place]);
+    return place < 0
+      ? { ...choice, message: { role: 'assistant', content: '' } }
+      : asChatChoice(body, choice, derendered[place]);
   });
   return { ...reply, usage: generated.usage ?? reply.usage, choices };
 }
@@ -39,12 +48,24 @@ function spokenIds({ token_ids, finish_reason }: JsonObject, closing: number | u
   return finish_reason === 'stop' && token_ids.at(-1) === closing ? token_ids.slice(0, -1) : token_ids;
 }
 
-function asChatChoice(body: JsonObject, { token_ids, weight_versions, sampling_mask, logprobs: sampled }: JsonObject, choice: JsonObject | undefined): JsonObject {
+function asChatChoice(
+  body: JsonObject,
+  { token_ids, weight_versions, sampling_mask, logprobs: sampled }: JsonObject,
+  choice: JsonObject | undefined,
+): JsonObject {
   if (!choice || !isObject(choice.message)) throw badReply('was derendered to no message');
   const message = body.parallel_tool_calls === false ? withOneCall(choice.message) : choice.message;
   const callsTools = Array.isArray(message.tool_calls) && message.tool_calls.length > 0 && !isObject(body.tool_choice);
   const finish_reason = callsTools && choice.finish_reason === 'stop' ? 'tool_calls' : choice.finish_reason;
-  return { ...choice, message, finish_reason, token_ids, weight_versions, sampling_mask, logprobs: isObject(choice.logprobs) ? choice.logprobs : sampled };
+  return {
+    ...choice,
+    message,
+    finish_reason,
+    token_ids,
+    weight_versions,
+    sampling_mask,
+    logprobs: isObject(choice.logprobs) ? choice.logprobs : sampled,
+  };
 }
 
 const withOneCall = (message: JsonObject): JsonObject =>

@@ -19,9 +19,18 @@ export type EngineTraits = {
 const PROBE = [{ role: 'user', content: 'x' }];
 
 /** Returns null when the engine lacks these routes, or its template has no clear end of a reply. Rejects when it cannot be reached. */
-export async function readTraits(connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<EngineTraits | null> {
+export async function readTraits(
+  connection: EngineConnection,
+  model: string | null,
+  signal: AbortSignal,
+): Promise<EngineTraits | null> {
   const send: Post = async (path, body) => {
-    const reply = await connection.ask({ method: 'POST', path, body: JSON.stringify({ ...(model === null ? {} : { model }), ...body }), signal });
+    const reply = await connection.ask({
+      method: 'POST',
+      path,
+      body: JSON.stringify({ ...(model === null ? {} : { model }), ...body }),
+      signal,
+    });
     return { status: reply.status, body: parseObject(await readText(reply.body)) };
   };
   const post: Post = async (path, body) => {
@@ -32,7 +41,10 @@ export async function readTraits(connection: EngineConnection, model: string | n
   const render = async (body: JsonObject) => idsOf((await post('/v1/chat/completions/render', body)).body);
   const open = await render({ messages: PROBE });
   if (!open) return null;
-  const closed = await render({ messages: [...PROBE, { role: 'assistant', content: '' }], add_generation_prompt: false });
+  const closed = await render({
+    messages: [...PROBE, { role: 'assistant', content: '' }],
+    add_generation_prompt: false,
+  });
   if (!closed || closed.length === open.length || !startsWith(closed, open)) return null;
   const closing = closed.slice(open.length);
   const reply = { choices: [{ index: 0, token_ids: closing.slice(0, 1), finish_reason: 'stop' }] };
@@ -48,7 +60,10 @@ type Post = (path: string, body: JsonObject) => Promise<{ status: number; body: 
 
 /** Samples one token to learn the setting, which no route reports. */
 async function returnsMasks(post: Post, prompt: number[]): Promise<boolean> {
-  const { body } = await post('/inference/v1/generate', { token_ids: prompt, sampling_params: { max_tokens: 1, temperature: 1, top_k: 1 } });
+  const { body } = await post('/inference/v1/generate', {
+    token_ids: prompt,
+    sampling_params: { max_tokens: 1, temperature: 1, top_k: 1 },
+  });
   const choices = body?.choices;
   return Array.isArray(choices) && isObject(choices[0]) && Array.isArray(choices[0].sampling_mask);
 }
@@ -59,10 +74,17 @@ async function returnsMasks(post: Post, prompt: number[]): Promise<boolean> {
  */
 async function readBindsTools(send: Post): Promise<BindsTools> {
   const isBound = async (strict: boolean) => {
-    const tool = { type: 'function', function: { name: 'probe', parameters: { type: 'object', properties: {} }, ...(strict ? { strict } : {}) } };
+    const tool = {
+      type: 'function',
+      function: { name: 'probe', parameters: { type: 'object', properties: {} }, ...(strict ? { strict } : {}) },
+    };
     const { body } = await send('/v1/chat/completions/render', { messages: PROBE, tools: [tool] });
     const sampling = body?.sampling_params;
-    return isObject(sampling) && isObject(sampling.structured_outputs) && Object.values(sampling.structured_outputs).some(isSet);
+    return (
+      isObject(sampling) &&
+      isObject(sampling.structured_outputs) &&
+      Object.values(sampling.structured_outputs).some(isSet)
+    );
   };
   if (await isBound(false)) return 'always';
   return (await isBound(true)) ? 'strict' : 'never';

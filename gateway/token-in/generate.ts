@@ -29,7 +29,11 @@ export async function generate(call: Call, replica: Replica, generation: Generat
   const reply = await post(call, replica, '/inference/v1/generate', {
     ...rendered,
     token_ids: prompt,
-    sampling_params: withRoom(isObject(rendered.sampling_params) ? rendered.sampling_params : {}, prompt.length, await contextOf(replica)),
+    sampling_params: withRoom(
+      isObject(rendered.sampling_params) ? rendered.sampling_params : {},
+      prompt.length,
+      await contextOf(replica),
+    ),
     cache_salt: body.cache_salt,
     stream,
     ...(asText ? { output_mode: 'text' } : {}),
@@ -54,7 +58,11 @@ export async function generate(call: Call, replica: Replica, generation: Generat
 
 /** Returns the result of a call whose ids do not become a chat reply, with what was sampled all the same. */
 function sampledResult(generated: JsonObject, prompt: number[]): CallResult {
-  const choices = choicesOf(generated).map((choice) => ({ ...sampledOf(choice), versions: versionsOf(choice), finishReason: null }));
+  const choices = choicesOf(generated).map((choice) => ({
+    ...sampledOf(choice),
+    versions: versionsOf(choice),
+    finishReason: null,
+  }));
   return { prompt, choices, counted: completionCount(generated.usage), reply: null };
 }
 
@@ -78,7 +86,10 @@ function withRoom(sampling: JsonObject, prompt: number, context: number | null):
     const message = `This model's maximum context length is ${context} tokens. However, the conversation holds ${prompt} tokens.`;
     throw new Failure(400, 'context_length_exceeded', message, { retryable: false });
   }
-  return { ...sampling, max_tokens: Math.min(typeof sampling.max_tokens === 'number' ? sampling.max_tokens : MAX_TOKENS, room) };
+  return {
+    ...sampling,
+    max_tokens: Math.min(typeof sampling.max_tokens === 'number' ? sampling.max_tokens : MAX_TOKENS, room),
+  };
 }
 
 async function contextOf(replica: Replica): Promise<number | null> {

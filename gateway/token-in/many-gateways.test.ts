@@ -3,24 +3,46 @@ import { ADMIN_KEY, SECRET, startTestGateway } from '../../tests/support/harness
 import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const context = useTokenGateway();
-const TOOLS = [{ type: 'function', function: { name: 'ls', description: 'lists', parameters: { type: 'object', properties: {} } } }];
+const TOOLS = [
+  { type: 'function', function: { name: 'ls', description: 'lists', parameters: { type: 'object', properties: {} } } },
+];
 
 type Trial = Awaited<ReturnType<typeof context.trial>>;
 type Ask = (path: string, body: unknown) => Promise<Response>;
 
-const through = (url: string, { id, key }: Trial): Ask => async (path, body) =>
-  fetch(`${url}/${id}/v1${path}`, { method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' }, body: JSON.stringify(body) });
+const through =
+  (url: string, { id, key }: Trial): Ask =>
+  async (path, body) =>
+    fetch(`${url}/${id}/v1${path}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
 
 /** Yields turns of several conversations of one trial: two chats that share their first message, with and without tools, and a text completion. */
 function* conversations() {
-  const chats = [{ tools: TOOLS, messages: [] as unknown[] }, { chat_template_kwargs: { enable_thinking: false }, messages: [] as unknown[] }];
+  const chats = [
+    { tools: TOOLS, messages: [] as unknown[] },
+    { chat_template_kwargs: { enable_thinking: false }, messages: [] as unknown[] },
+  ];
   const text = { prompt: 'Once' };
   for (let turn = 0; turn < 4; turn++) {
     for (const chat of chats) {
-      chat.messages.push({ role: 'user', content: turn === 0 ? 'begin' : [{ type: 'text', text: `question ${turn}` }] });
-      yield { path: '/chat/completions', body: chat, onReply: (choice: { message: unknown }) => chat.messages.push(choice.message) };
+      chat.messages.push({
+        role: 'user',
+        content: turn === 0 ? 'begin' : [{ type: 'text', text: `question ${turn}` }],
+      });
+      yield {
+        path: '/chat/completions',
+        body: chat,
+        onReply: (choice: { message: unknown }) => chat.messages.push(choice.message),
+      };
     }
-    yield { path: '/completions', body: text, onReply: (choice: { text: string }) => (text.prompt += `${choice.text} and ${turn}`) };
+    yield {
+      path: '/completions',
+      body: text,
+      onReply: (choice: { text: string }) => (text.prompt += `${choice.text} and ${turn}`),
+    };
   }
 }
 
@@ -46,7 +68,14 @@ async function expectExact(trial: Trial): Promise<void> {
 }
 
 test('gateways that take turns in one trial’s conversations continue the ids that the others recorded', async () => {
-  const other = await startTestGateway({ host: '127.0.0.1', port: 0, engines: [context.toy.url], databaseUrl: context.postgres.url, adminKey: ADMIN_KEY, secret: SECRET });
+  const other = await startTestGateway({
+    host: '127.0.0.1',
+    port: 0,
+    engines: [context.toy.url],
+    databaseUrl: context.postgres.url,
+    adminKey: ADMIN_KEY,
+    secret: SECRET,
+  });
   try {
     const trial = await context.trial();
     await converse(through(context.gateway.url, trial), through(other.url, trial));
@@ -56,7 +85,7 @@ test('gateways that take turns in one trial’s conversations continue the ids t
   }
 });
 
-test('a gateway continues recorded ids after a restart and without memory to spare', async () => {
+test('a gateway continues recorded ids after a restart and with a memory that is too small for one conversation', async () => {
   const trial = await context.trial();
   const begun = conversations();
   for (let turn = 0; turn < 6; turn++) {
@@ -69,10 +98,17 @@ test('a gateway continues recorded ids after a restart and without memory to spa
     // Another trial makes the memory release this one.
     if (turn >= 3) await converse(through(context.gateway.url, await context.trial()));
   }
-  expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'forked', 'forked', 'clean', 'clean', 'clean']);
+  expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([
+    null,
+    'forked',
+    'forked',
+    'clean',
+    'clean',
+    'clean',
+  ]);
 });
 
-test('concurrent text completions after a restart each continue the recorded ids and read no other turns', async () => {
+test('after a restart, concurrent text completions each continue their recorded ids, and the gateway reads no other turns', async () => {
   const trial = await context.trial();
   const prompts: string[] = [];
   const complete = async (prompt: string) => {

@@ -17,28 +17,42 @@ const TEMPLATE_FIELDS = ['tools', 'chat_template', 'chat_template_kwargs', 'docu
  * Returns null when the prompt cannot be continued by ids: a message is invalid, or the last one is itself to be continued. `lists` has the
  * known contents of the request's lists.
  */
-export function conversationOf(body: JsonObject, lists: Readonly<Record<string, readonly Content[]>> = {}): Conversation | null {
+export function conversationOf(
+  body: JsonObject,
+  lists: Readonly<Record<string, readonly Content[]>> = {},
+): Conversation | null {
   const { messages, prompt } = body;
   if (typeof prompt === 'string') return { prompt };
   if (Array.isArray(prompt)) return { prompt: prompt.map(Number) };
   if (!Array.isArray(messages) || !continues(body)) return null;
   const keys = messages.map(keyOf);
   if (!keys.every((key) => key !== null)) return null;
-  const context = TEMPLATE_FIELDS.map((field) => (lists[field] ? listKey(lists[field].map(({ digest }) => digest)) : contextKey(body[field])));
+  const context = TEMPLATE_FIELDS.map((field) =>
+    lists[field] ? listKey(lists[field].map(({ digest }) => digest)) : contextKey(body[field]),
+  );
   return { context: digestOf(context), keys };
 }
 
-const continues = (body: JsonObject): boolean => body.continue_final_message !== true && body.add_generation_prompt !== false;
+const continues = (body: JsonObject): boolean =>
+  body.continue_final_message !== true && body.add_generation_prompt !== false;
 
 /** Returns what a stored request's non-empty fields mean for its conversation. */
 export function meaningOfFields(fields: JsonObject): FieldsMeaning {
   const present = TEMPLATE_FIELDS.filter((field) => fields[field] !== undefined);
-  return { context: Object.fromEntries(present.map((field) => [field, contextKey(fields[field])])), continues: continues(fields), hasPromptIds: Array.isArray(fields.prompt) };
+  return {
+    context: Object.fromEntries(present.map((field) => [field, contextKey(fields[field])])),
+    continues: continues(fields),
+    hasPromptIds: Array.isArray(fields.prompt),
+  };
 }
 
 /** Returns the context of a stored request. `lists` has the digests of its items, `empty` its fields without a value. */
 export function storedContext(fields: FieldsMeaning, lists: Record<string, string[]>, empty: JsonObject): string {
-  return digestOf(TEMPLATE_FIELDS.map((field) => (lists[field] ? listKey(lists[field]) : (fields.context[field] ?? contextKey(empty[field])))));
+  return digestOf(
+    TEMPLATE_FIELDS.map((field) =>
+      lists[field] ? listKey(lists[field]) : (fields.context[field] ?? contextKey(empty[field])),
+    ),
+  );
 }
 
 const listKey = (digests: readonly string[]): string => `[${digests.join('+')}]`;
@@ -72,7 +86,11 @@ function contentKey(content: unknown): unknown {
   if (content === null || content === undefined) return '';
   if (typeof content === 'string') return content;
   if (!Array.isArray(content)) return null;
-  const parts: unknown[] = content.map((part: unknown) => (isObject(part) && part.type === 'text' && typeof part.text === 'string' ? part.text : { is: contentOf(part).digest }));
+  const parts: unknown[] = content.map((part: unknown) =>
+    isObject(part) && part.type === 'text' && typeof part.text === 'string'
+      ? part.text
+      : { is: contentOf(part).digest },
+  );
   return parts.length < 2 ? (parts[0] ?? '') : parts;
 }
 
@@ -94,4 +112,5 @@ function argumentsOf(given: unknown): unknown {
 
 const inOrder = (_key: string, value: unknown): unknown => (isObject(value) ? sorted(value) : value);
 
-const sorted = (value: JsonObject): JsonObject => Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+const sorted = (value: JsonObject): JsonObject =>
+  Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));

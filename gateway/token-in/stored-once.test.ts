@@ -7,7 +7,7 @@ const context = useTokenGateway();
 const TURNS = 20;
 const stored = z.object({ ids: z.coerce.number(), texts: z.coerce.number() });
 
-test('each turn of a conversation stores only what is new', async () => {
+test('the store keeps of each turn only what its conversation did not have before', async () => {
   const trial = await context.trial();
   const messages: { role: string; content: string }[] = [];
   for (let turn = 0; turn < TURNS; turn++) {

@@ -17,12 +17,11 @@ import { Refusals } from '../refusals.ts';
 import { SameCallsInStore } from '../retry/same-calls-in-store.ts';
 import { Conversations } from '../token-in/conversations.ts';
 import { Trials } from '../trials.ts';
-import { assertSecret } from './assert-secret.ts';
-import { assertUncached } from './assert-uncached.ts';
 import { openRequestDatabase } from './database.ts';
 import { FetchConnection } from './fetch-connection.ts';
 import type { Isolate } from './isolate.ts';
 import type { WorkerOptions } from './settings.ts';
+import { checkDeployment } from './startup-checks.ts';
 
 export type WorkerAnswer = {
   response: Promise<Response>;
@@ -31,7 +30,10 @@ export type WorkerAnswer = {
 };
 
 /** Creates the app of one request. It opens its own connections when they are needed. */
-export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, settings }: WorkerOptions, isolate: Isolate) {
+export function openApp(
+  { databaseUrl, engines: urls, docs, secret, adminKey, settings }: WorkerOptions,
+  isolate: Isolate,
+) {
   const log = (line: string) => console.error(`gateway: ${line}`);
   const db = openRequestDatabase(databaseUrl);
   const engines = new EnginePool({
@@ -60,7 +62,11 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     settings,
     log,
     trials: new Trials((ids) => findTrials(db, ids)),
-    conversations: new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId, known) => readTurn(db, callId, known), memory: isolate.conversations }),
+    conversations: new Conversations({
+      readNew: (after) => readNewCalls(db, after),
+      readTurn: (callId, known) => readTurn(db, callId, known),
+      memory: isolate.conversations(settings.conversationMemoryBytes),
+    }),
     counters: isolate.counters,
     openCalls: isolate.openCalls,
     openBodies: isolate.openBodies,
@@ -85,13 +91,18 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
 export function answer(request: Request, options: WorkerOptions, isolate: Isolate): WorkerAnswer {
   const { app, db, close } = openApp(options, isolate);
   const delivered = Promise.withResolvers<boolean>();
-  const answered = assertUncached(db, isolate)
-    .then(() => assertSecret(db, options.secret, isolate))
-    .then(() => app.fetch(request, { delivered: () => delivered.promise }), (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)))
+  const answered = checkDeployment(db, options.secret, isolate)
+    .then(
+      () => app.fetch(request, { delivered: () => delivered.promise }),
+      (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)),
+    )
     .then((response) => withEnd(response, request.signal));
   return {
     response: answered.then(({ response }) => response),
-    over: answered.then(({ ended }) => ended).then(delivered.resolve, () => delivered.resolve(false)).then(close),
+    over: answered
+      .then(({ ended }) => ended)
+      .then(delivered.resolve, () => delivered.resolve(false))
+      .then(close),
   };
 }
 
@@ -102,12 +113,19 @@ declare const IdentityTransformStream: new () => TransformStream<Uint8Array, Uin
 function withEnd(response: Response, agent: AbortSignal): { response: Response; ended: Promise<boolean> } {
   if (!response.body) return { response, ended: Promise.resolve(true) };
   const { readable, writable } = new IdentityTransformStream();
-  return { response: new Response(readable, response), ended: passOn(response.body.getReader(), writable.getWriter(), agent) };
+  return {
+    response: new Response(readable, response),
+    ended: passOn(response.body.getReader(), writable.getWriter(), agent),
+  };
 }
 
 const LAST = new TextEncoder().encode('\n');
 
-async function passOn(body: ReadableStreamDefaultReader<Uint8Array>, agent: WritableStreamDefaultWriter<Uint8Array>, signal: AbortSignal): Promise<boolean> {
+async function passOn(
+  body: ReadableStreamDefaultReader<Uint8Array>,
+  agent: WritableStreamDefaultWriter<Uint8Array>,
+  signal: AbortSignal,
+): Promise<boolean> {
   // If the agent leaves before its response begins, nobody reads the body and the write would wait for ever.
   const leave = () => void agent.abort(signal.reason).catch(() => {});
   if (signal.aborted) leave();

@@ -4,4 +4,5 @@ import { databaseOver, type Database } from '../../store/database.ts';
 const CONNECTIONS = 1;
 
 /** Opens connections for one request, because in workerd a socket belongs to the request that opened it. */
-export const openRequestDatabase = (connectionString: string): Database => databaseOver({ connectionString, max: CONNECTIONS });
+export const openRequestDatabase = (connectionString: string): Database =>
+  databaseOver({ connectionString, max: CONNECTIONS });

@@ -5,7 +5,7 @@ const MAX_REPLY = 32 * 2 ** 20;
 
 /**
  * Connects to an engine over `fetch`, which does not show its connections: another process may answer each call. So the epoch rises with
- * every call, and the engine's label is read before and after each.
+ * every call, and the engine's weight version is read before and after each.
  */
 export class FetchConnection implements EngineConnection {
   readonly url: string;
@@ -26,7 +26,11 @@ export class FetchConnection implements EngineConnection {
   async ask({ method, path, body, signal }: EngineRequest): Promise<EngineReply> {
     const headers = body === undefined ? undefined : { 'content-type': 'application/json' };
     const response = await fetch(`${this.url}${path}`, { method, body, signal, headers, redirect: 'manual' });
-    return { status: response.status, contentType: response.headers.get('content-type') ?? '', body: response.body ? limited(response.body, this.#maxReply) : new Blob([]).stream() };
+    return {
+      status: response.status,
+      contentType: response.headers.get('content-type') ?? '',
+      body: response.body ? limited(response.body, this.#maxReply) : new Blob([]).stream(),
+    };
   }
 
   async close(): Promise<void> {}

@@ -7,19 +7,23 @@ import { ConversationMemory } from '../token-in/conversation-memory.ts';
 
 /** How long an engine's answers about itself are trusted, because `fetch` does not show when another process answers. */
 const KNOWN_MS = 30_000;
-const CONVERSATION_BYTES = 32 * 2 ** 20;
 
 /** Values that the requests of one isolate share. Connections and promises cannot be shared. An isolate may end at any time. */
 export class Isolate {
   readonly counters = new Counters();
   readonly openCalls = new InFlight();
   readonly openBodies = new OpenBodies();
-  readonly conversations = new ConversationMemory(CONVERSATION_BYTES, this.counters.conversations);
   /** True once its database was seen to be uncached. */
   isUncached = false;
   /** True once the secret was checked against the database's. */
   isSecretKnown = false;
   readonly pool = new AgingPoolMemory();
+  #conversations: ConversationMemory | undefined;
+
+  /** Returns the isolate's memory of conversations. The first request makes it, because the limit is a setting. */
+  conversations(maxBytes: number): ConversationMemory {
+    return (this.#conversations ??= new ConversationMemory(maxBytes, this.counters.conversations));
+  }
 }
 
 class AgingPoolMemory extends PoolMemory {

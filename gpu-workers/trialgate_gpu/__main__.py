@@ -1,4 +1,4 @@
-"""python -m trialgate_gpu --temporal-address HOST:PORT --home DIR [--device auto|cpu|cuda]"""
+"""Runs the GPU worker: python -m trialgate_gpu --temporal-address HOST:PORT --home DIR [--device auto|cpu|cuda]"""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--temporal-address", default=env("TRIALGATE_TEMPORAL_ADDRESS", "127.0.0.1:7233"))
     parser.add_argument("--namespace", default="default")
     parser.add_argument(
-        "--home", type=Path, default=env("TRIALGATE_HOME"), help="where checkpoints/ lie; left-overs are cleared"
+        "--home",
+        type=Path,
+        default=env("TRIALGATE_HOME"),
+        help="the deployment's folder; temporary folders that killed steps left in its checkpoints/ are removed",
     )
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default=env("TRIALGATE_DEVICE", "auto"))
     parser.add_argument(

@@ -26,18 +26,22 @@ from .objectives import OBJECTIVES
 from .objectives.baselines import has_spread
 from .settings import TrainerSettings
 
-Weights = dict[str, float] | None
+Weights = dict[str, float]
 
 
-def _weighted(rewards: dict[str, float], weights: Weights) -> float:
-    return sum(value * (weights or {}).get(name, 1.0) for name, value in rewards.items())
+def weighted_reward(rewards: dict[str, float], weights: Weights) -> float:
+    """Returns the weighted sum of named rewards. A name without a weight counts 1 (TRL's `reward_weights`).
+
+    `core/weighted-reward.ts` must compute the same: the tests of both read `weighted_rewards.json`.
+    """
+    return sum(value * weights.get(name, 1.0) for name, value in rewards.items())
 
 
 def trial_rewards(samples: list[Sample], weights: Weights) -> dict[str, float]:
-    """Returns a trial's reward: the weighted sum of its named rewards. A name without a weight counts 1."""
+    """Returns the weighted reward of each trial."""
     rewards: dict[str, float] = {}
     for sample in samples:
-        reward = _weighted(sample.rewards, weights)
+        reward = weighted_reward(sample.rewards, weights)
         if rewards.setdefault(sample.trial_id, reward) != reward:
             raise GpuWorkerError(
                 "BadBatch", f"trial {sample.trial_id} has two different rewards; assemble the batch again"
@@ -49,7 +53,7 @@ def companion_rewards(samples: list[Sample], weights: Weights) -> dict[str, list
     """Returns, by group, the rewards of its scored trials that have no sample in this batch."""
     companions: dict[str, list[float]] = {}
     for sample in samples:
-        found = [_weighted(companion, weights) for companion in sample.companions]
+        found = [weighted_reward(companion, weights) for companion in sample.companions]
         if companions.setdefault(sample.group_id, found) != found:
             raise GpuWorkerError(
                 "BadBatch", f"group {sample.group_id} has two different lists of companions; assemble the batch again"
@@ -62,7 +66,7 @@ def _returns(reward: float, of_turns: TurnRewards, weights: Weights, turns: int)
     earned = np.zeros(turns)
     for name, values in of_turns.items():
         known = values[:turns]
-        earned[: len(known)] += np.array(known) * (weights or {}).get(name, 1.0)
+        earned[: len(known)] += np.array(known) * weights.get(name, 1.0)
     return reward - np.concatenate([[0.0], np.cumsum(earned)])
 
 
@@ -92,10 +96,13 @@ def advantages(
         # An objective `by_sequence` needs one advantage for a whole sequence.
         turns = 0 if objective.by_sequence else _most_turns(of_turns)
         with np.errstate(over="ignore", invalid="ignore"):
-            members = zip(totals, of_turns, strict=True)
+            returns = [
+                _returns(total, turn_rewards, settings.reward_weights, turns)
+                for total, turn_rewards in zip(totals, of_turns, strict=True)
+            ]
             # [turns + 1, trials of the group], copied so that the trials of a turn are contiguous.
-            values = np.stack([_returns(r, of, settings.reward_weights, turns) for r, of in members], axis=1)
-            found = objective.advantages(np.ascontiguousarray(values), settings)
+            values = np.ascontiguousarray(np.stack(returns, axis=1))
+            found = objective.advantages(values, settings)
             finite = np.isfinite(values) & np.isfinite(found.astype(np.float32))
         # If the deviation overflows, all advantages are 0 although the rewards differ.
         if not finite.all() or (has_spread(values).any() and not found.any()):

@@ -1,12 +1,14 @@
 import itertools
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conftest import row, settings_with
 
-from .advantages import advantages, companion_rewards, trial_rewards
+from .advantages import advantages, companion_rewards, trial_rewards, weighted_reward
 from .batch import Sample
 from .errors import GpuWorkerError
 
@@ -24,7 +26,8 @@ def sample(reward, group="g", trial="t", tokens=2, companions=(), turns=None, of
 
 
 def by_token(samples, norm_by_std=True, weights=None, objective="grpo"):
-    settings = settings_with(objective=objective, norm_adv_by_std_in_grpo=norm_by_std, reward_weights=weights or {})
+    weights = weights or {}
+    settings = settings_with(objective=objective, norm_adv_by_std_in_grpo=norm_by_std, reward_weights=weights)
     return advantages(samples, trial_rewards(samples, weights), companion_rewards(samples, weights), settings)
 
 
@@ -41,22 +44,22 @@ def test_a_trial_with_several_samples_counts_once_in_its_group():
     np.testing.assert_allclose(found, [0.70710, 0.70710, -0.70710], atol=1e-4)
 
 
-def test_a_group_with_equal_rewards_has_no_advantage_despite_rounding():
+def test_the_trials_of_a_group_with_equal_rewards_have_advantage_0_despite_rounding():
     samples = [sample(0.1 + 0.2, trial=str(i)) for i in range(3)]
     assert not advantages_of(samples).any()
 
 
-def test_a_lone_trial_has_no_advantage():
+def test_a_trial_alone_in_its_group_has_advantage_0():
     assert not advantages_of([sample(1.0)]).any()
 
 
-def test_without_std_the_advantage_is_the_distance_from_the_mean():
+def test_without_norm_adv_by_std_a_trials_advantage_is_its_distance_from_the_groups_mean_reward():
     samples = [sample(1.0, trial="a"), sample(0.5, trial="b")]
     np.testing.assert_allclose(advantages_of(samples, norm_by_std=False), [0.25, -0.25])
 
 
 @pytest.mark.parametrize(("norm_by_std", "expected"), [(True, [0.5, -1.5]), (False, [0.25, -0.75])])
-def test_companions_count_in_the_mean_and_deviation_of_their_own_group_only(norm_by_std, expected):
+def test_a_groups_trials_outside_the_batch_count_in_the_mean_and_deviation_of_that_group_only(norm_by_std, expected):
     # The rewards are 1, 0, 1, 1: mean 0.75, deviation sqrt((3 x 0.0625 + 0.5625) / 3) = 0.5.
     both = [{"reward": 1.0}, {"reward": 1.0}]
     samples = [sample(1.0, trial="a", companions=both), sample(0.0, trial="b", companions=both)]
@@ -65,38 +68,40 @@ def test_companions_count_in_the_mean_and_deviation_of_their_own_group_only(norm
     np.testing.assert_allclose(found, [*expected, 0, 0], atol=1e-5)
 
 
-def test_a_straggler_alone_in_its_batch_is_compared_with_its_companions():
+def test_a_straggler_alone_in_its_batch_is_compared_with_its_groups_trials_of_earlier_batches():
     np.testing.assert_allclose(advantages_of([sample(1.0, companions=[{"reward": 0.0}])]), [0.70710], atol=1e-4)
     assert not advantages_of([sample(1.0, companions=[{"reward": 1.0}])]).any()
 
 
-def test_companions_rewards_are_weighted_like_the_trials_own():
+def test_rewards_of_a_groups_trials_outside_the_batch_are_weighted_like_those_in_the_batch():
     given = sample(1.0, companions=[{"reward": 1.0, "style": 1.0}])
     assert companion_rewards([given], {"reward": 0.5}) == {"g": [1.5]}
 
 
-def test_two_lists_of_companions_for_one_group_are_refused():
+def test_a_batch_with_two_lists_of_one_groups_trials_outside_the_batch_is_refused():
     with pytest.raises(GpuWorkerError, match="group g has two different lists of companions"):
-        companion_rewards([sample(1.0, trial="a"), sample(0.0, trial="b", companions=[{"reward": 0.0}])], None)
+        companion_rewards([sample(1.0, trial="a"), sample(0.0, trial="b", companions=[{"reward": 0.0}])], {})
 
 
-def test_reward_weights_scale_named_rewards_and_a_reward_without_a_weight_counts_once():
-    assert trial_rewards([sample(0.5, style=1.0)], {"reward": 2.0}) == {"t": 2.0}
-    assert trial_rewards([sample(0.5, style=1.0)], None) == {"t": 1.5}
+@pytest.mark.parametrize("case", json.loads(Path(__file__).with_name("weighted_rewards.json").read_text()))
+def test_the_trainer_weights_named_rewards_as_the_typescript_activities_do(case):
+    assert weighted_reward(case["rewards"], case["weights"]) == case["weighted"]
+    samples = [replace(sample(0.0), rewards=case["rewards"])]
+    assert trial_rewards(samples, case["weights"]) == {"t": case["weighted"]}
 
 
-def test_two_rewards_for_one_trial_are_refused():
+def test_a_batch_with_two_different_rewards_for_one_trial_is_refused():
     with pytest.raises(GpuWorkerError, match="trial t has two different rewards"):
-        trial_rewards([sample(0.5), sample(0.6)], None)
+        trial_rewards([sample(0.5), sample(0.6)], {})
 
 
-def test_rloo_compares_a_trial_with_the_mean_of_the_other_trials_and_companions():
+def test_rloo_compares_a_trial_with_the_mean_of_its_groups_other_trials_in_and_outside_the_batch():
     samples = [sample(1.0, trial=t, companions=[{"reward": 0.0}]) for t in "ab"]
     np.testing.assert_allclose(advantages_of(samples, objective="rloo"), [0.5, 0.5])
     assert not advantages_of([sample(0.1 + 0.2, trial=str(i)) for i in range(3)], objective="rloo").any()
 
 
-def test_a_turns_return_is_the_reward_from_that_turn_on_and_its_baseline_covers_all_trials():
+def test_a_turns_return_is_the_reward_from_that_turn_on_and_its_baseline_has_all_trials_of_the_group():
     # Returns from turns 0, 1 and 2 on: a 1, 0.75, 0.5; b 0.25, 0.25, 0.25 (it has one turn, and its outcome is 0.25).
     a = sample(1.0, trial="a", turns=[0, 1], of_turns={"reward": [0.25, 0.25]})
     b = sample(0.25, trial="b", turns=[0, 0])
@@ -108,7 +113,7 @@ def test_a_turns_return_is_the_reward_from_that_turn_on_and_its_baseline_covers_
     np.testing.assert_allclose(by_token([a, b], objective="rloo")[0], [0.75, 0.5])
 
 
-def test_turn_rewards_of_companions_count_in_the_baseline_and_are_weighted():
+def test_turn_rewards_of_a_groups_trials_outside_the_batch_count_weighted_in_the_baseline():
     a = sample(
         0.0, trial="a", turns=[0, 1], steps=1.0, of_turns={"steps": [1.0]}, companions=[{"steps": 0.5}], others=[{}]
     )
@@ -117,7 +122,7 @@ def test_turn_rewards_of_companions_count_in_the_baseline_and_are_weighted():
     np.testing.assert_allclose(by_token([b], False, {"steps": 2.0})[0], [0.5, 0.0])
 
 
-def test_turns_after_the_last_rewarded_turn_share_the_remaining_return():
+def test_all_turns_after_a_trials_last_rewarded_turn_have_the_same_return():
     samples = [
         sample(1.0, trial="a", tokens=3, turns=[0, 1, 7], of_turns={"reward": [1.0]}),
         sample(0.0, trial="b", turns=[0, 9]),
@@ -127,7 +132,7 @@ def test_turns_after_the_last_rewarded_turn_share_the_remaining_return():
     np.testing.assert_allclose(found[1], [-0.5, 0])
 
 
-def test_trials_with_equal_rewards_have_different_advantages_when_other_turns_earned_them():
+def test_trials_with_equal_rewards_have_different_advantages_when_different_turns_earned_them():
     samples = [
         sample(1.0, trial="a", turns=[0, 1], of_turns={"reward": [1.0, 0.0]}),
         sample(1.0, trial="b", turns=[0, 1], of_turns={"reward": [0.0, 1.0]}),
@@ -137,7 +142,7 @@ def test_trials_with_equal_rewards_have_different_advantages_when_other_turns_ea
     assert not any(found.any() for found in by_token(same))
 
 
-def test_a_sequence_objective_uses_the_sum_of_the_turn_rewards():
+def test_gspo_which_has_one_advantage_a_sample_uses_the_sum_of_a_trials_turn_rewards():
     samples = [
         sample(1.0, trial="a", turns=[0, 1], of_turns={"reward": [1.0, 0.0]}),
         sample(0.0, trial="b", turns=[0, 1]),
@@ -146,7 +151,7 @@ def test_a_sequence_objective_uses_the_sum_of_the_turn_rewards():
 
 
 @pytest.mark.parametrize(("objective", "scale"), [("rloo", 1.0), ("grpo", 1 - 1 / 3)])
-def test_the_gradient_is_exact_for_an_agent_that_decides_when_to_stop(objective, scale):
+def test_advantages_of_turns_give_the_exact_expected_gradient_for_an_agent_that_decides_when_to_stop(objective, scale):
     """Enumerates every group of 3 trials of an agent that takes up to 3 turns, so the expectation is exact.
 
     The agent goes on with probability p after each turn. A later turn earns more, and the outcome depends on the number
@@ -182,7 +187,7 @@ def test_the_gradient_is_exact_for_an_agent_that_decides_when_to_stop(objective,
 
 
 @pytest.mark.parametrize("objective", ["grpo", "rloo"])
-def test_without_turn_rewards_the_advantages_are_bit_equal_to_those_of_whole_trials(objective):
+def test_without_turn_rewards_every_turn_has_exactly_the_advantage_of_its_whole_trial(objective):
     generator = np.random.default_rng(0)
     for size in (2, 3, 8, 9, 16, 40, 130):
         rewards = generator.random(size)

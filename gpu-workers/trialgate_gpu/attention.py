@@ -82,9 +82,9 @@ def make_plan(
     for block in sorted(pack.blocks, key=lambda b: (-len(b.path), -b.length, b.start)):
         cost = block.length * len(block.path)
         if buckets:
-            members = buckets[-1]
-            widest = max(block.length, max(b.length for b in members))
-            padded = widest * len(members[0].path) * (len(members) + 1)
+            bucket = buckets[-1]
+            widest = max(block.length, max(b.length for b in bucket))
+            padded = widest * len(bucket[0].path) * (len(bucket) + 1)
         if not buckets or padded > MAX_PADDING * (real + cost):
             buckets.append([])
             real = 0
@@ -112,7 +112,7 @@ class Variant:
 
     @property
     def is_fused(self) -> bool:
-        """True when PyTorch's fused kernel can compute it."""
+        """Returns True when PyTorch's fused kernel can compute it."""
         return self.softcap is None and self.sinks is None
 
 

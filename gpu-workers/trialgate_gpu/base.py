@@ -16,7 +16,7 @@ def find_model(model: str) -> Path:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise GpuWorkerError(
-                "MissingModel", f"model folder {folder} has no config.json: not a Hugging Face checkpoint"
+                "MissingModel", f"model folder {folder} has no config.json, so it is not a Hugging Face checkpoint"
             )
         if not list(folder.glob("*.safetensors")):
             raise GpuWorkerError("MissingModel", f"model folder {folder} has no .safetensors file: convert it first")
@@ -34,7 +34,7 @@ def _download(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=WANTED))
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise GpuWorkerError(
-            "MissingModel", f"Hugging Face has no model {name!r} (or it wants a login): {error}"
+            "MissingModel", f"Hugging Face has no model {name!r} (or asks for a login): {error}"
         ) from error
     except Exception as error:
         offline = "HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE") else "is the network there?"

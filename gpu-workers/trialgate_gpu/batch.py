@@ -42,7 +42,7 @@ class Sample:
     """One trainable token sequence. The first four arrays have one entry a token.
 
     `rollout_logprobs` and `policy_versions` (which sampled the token) count only where `loss_mask` is 1.
-    `sampling_mask` has for each token the ids over which its log-probability is normalised, ascending, or None for all
+    `sampling_mask` has for each token the ids over which its log-probability is normalized, ascending, or None for all
     ids. `companions` are the rewards of the trials of the same group that have no samples in the batch.
 
     `turns` has the turn that sampled each trained token, or is None without rewards turn by turn. `turn_rewards` has
@@ -94,13 +94,13 @@ def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
         ) from error
     found = hashlib.sha256(payload).hexdigest()
     if found != sha256:
-        raise _bad(path, f"its sha256 is {found}, expected {sha256}")
+        raise _bad(path, f"its sha256 is {found}, but {sha256} was recorded")
     try:
         table = pa.ipc.open_file(pa.BufferReader(payload)).read_all()
     except pa.ArrowInvalid as error:
-        raise _bad(path, f"not an Arrow IPC file ({error})") from error
+        raise _bad(path, f"it is not an Arrow IPC file ({error})") from error
     if missing := [c for c in COLUMNS if c not in table.column_names]:
-        raise _bad(path, f"no column {missing[0]!r}")
+        raise _bad(path, f"it has no column {missing[0]!r}")
     if table.num_rows == 0:
         raise _bad(path, "it has no samples")
 

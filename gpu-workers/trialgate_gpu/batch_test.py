@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from conftest import SCHEMA, row, two_groups, write_batch
+from conftest import BATCH_SCHEMA, row, two_groups, write_batch
 
 from .batch import read_batch
 from .errors import GpuWorkerError, NotFiniteError
@@ -14,7 +14,7 @@ def refused(tmp_path, rows, match, schema=None, version=0):
     assert caught.value.kind == "BadBatch"
 
 
-def test_samples_are_read_in_file_order(tmp_path):
+def test_the_trainer_reads_a_batchs_samples_in_the_order_of_the_file(tmp_path):
     samples = read_batch(*write_batch(tmp_path, two_groups()), 0)
     assert [s.trial_id for s in samples][:3] == ["t0-0", "t0-1", "t0-2"]
     assert samples[1].trained_tokens == 6
@@ -23,7 +23,7 @@ def test_samples_are_read_in_file_order(tmp_path):
 def test_a_batch_file_with_a_changed_byte_is_refused(tmp_path):
     path, sha256 = write_batch(tmp_path, two_groups())
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(GpuWorkerError, match=f"expected {sha256}"):
+    with pytest.raises(GpuWorkerError, match=f"but {sha256} was recorded"):
         read_batch(path, sha256, 0)
 
 
@@ -34,19 +34,19 @@ def test_a_missing_batch_file_is_named_in_the_error(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["temperature", "companions", "policy_versions"])
-def test_a_missing_column_is_named_in_the_error(tmp_path, column):
-    schema = pa.schema([f for f in SCHEMA if f.name != column])
+def test_a_batch_file_without_a_column_is_refused_with_the_columns_name(tmp_path, column):
+    schema = pa.schema([f for f in BATCH_SCHEMA if f.name != column])
     rows = [{k: v for k, v in r.items() if k != column} for r in two_groups()]
     refused(tmp_path, rows, f"no column '{column}'; redo the iteration", schema)
 
 
 @pytest.mark.parametrize("version", [float("nan"), float("inf"), 0.5])
-def test_a_policy_version_that_is_no_integer_is_refused(tmp_path, version):
-    fields = [pa.field(f.name, pa.list_(pa.float32())) if f.name == "policy_versions" else f for f in SCHEMA]
+def test_a_batch_whose_policy_versions_are_no_integers_is_refused(tmp_path, version):
+    fields = [pa.field(f.name, pa.list_(pa.float32())) if f.name == "policy_versions" else f for f in BATCH_SCHEMA]
     refused(tmp_path, [row([1], [2], 1.0, "g", "t", policy_versions=[None, version])], "wrong type", pa.schema(fields))
 
 
-def test_a_token_sampled_by_a_later_version_than_the_parent_is_refused(tmp_path):
+def test_a_batch_with_a_token_that_a_version_after_the_parent_sampled_is_refused(tmp_path):
     rows = [row([1], [2, 3], 1.0, "g", "t", policy_versions=[None, 2, 4])]
     refused(tmp_path, rows, r"row 0 \(trial t\) .* policy version 4 sampled, after version 3", version=3)
     (sample,) = read_batch(*write_batch(tmp_path, rows), 4)
@@ -54,12 +54,12 @@ def test_a_token_sampled_by_a_later_version_than_the_parent_is_refused(tmp_path)
 
 
 @pytest.mark.parametrize("rollout_logprob", [-1e9, 0.0, 1e-6])
-def test_very_low_log_probabilities_and_those_that_rounding_puts_above_zero_are_accepted(tmp_path, rollout_logprob):
+def test_a_rollout_log_probability_that_is_very_low_or_above_0_by_rounding_is_accepted(tmp_path, rollout_logprob):
     (sample,) = read_batch(*write_batch(tmp_path, [row([1], [2], 1.0, "g", "t", logprobs=[0.0, rollout_logprob])]), 0)
     assert sample.rollout_logprobs.tolist() == pytest.approx([0.0, rollout_logprob])
 
 
-def test_companion_rewards_are_read_with_their_names(tmp_path):
+def test_the_rewards_of_a_groups_trials_outside_the_batch_are_read_with_their_names(tmp_path):
     rows = [row([1], [2], 1.0, "g", "t", companions=[[("reward", 0.0), ("style", 1.0)], [("reward", 0.5)]])]
     (sample,) = read_batch(*write_batch(tmp_path, rows), 0)
     assert sample.companions == [{"reward": 0.0, "style": 1.0}, {"reward": 0.5}]
@@ -71,7 +71,7 @@ def in_turns(**changes):
     return row([1], [2, 3], 1.0, "g", "t", **given)
 
 
-def test_turn_rewards_are_read_for_trials_and_companions(tmp_path):
+def test_turn_rewards_are_read_for_the_trials_of_the_batch_and_for_the_other_trials_of_their_groups(tmp_path):
     (sample,) = read_batch(*write_batch(tmp_path, [in_turns()]), 0)
     assert sample.turns[sample.loss_mask].tolist() == [0, 2]
     assert sample.turn_rewards == {"steps": [0.5, 0.0]}
@@ -87,11 +87,11 @@ def test_turn_rewards_are_read_for_trials_and_companions(tmp_path):
         ({"companions": []}, "companions without their turns"),
     ],
 )
-def test_a_bad_row_with_turns_is_refused_with_the_reason(tmp_path, changes, match):
+def test_a_batch_whose_row_has_invalid_turns_is_refused_with_the_reason(tmp_path, changes, match):
     refused(tmp_path, [in_turns(**changes)], match)
 
 
-def test_a_turn_reward_that_is_not_finite_skips_the_step(tmp_path):
+def test_a_batch_with_a_turn_reward_that_is_not_finite_raises_the_error_that_skips_the_train_step(tmp_path):
     path, sha256 = write_batch(tmp_path, [in_turns(turn_rewards=[("steps", [0.5, float("nan")])])])
     with pytest.raises(NotFiniteError, match="trial t has a reward"):
         read_batch(path, sha256, 0)
@@ -115,7 +115,7 @@ def test_a_turn_reward_that_is_not_finite_skips_the_step(tmp_path):
         ({"companions": [[("reward", None)]]}, "wrong type"),
     ],
 )
-def test_a_bad_row_is_refused_with_the_reason(tmp_path, changes, match):
+def test_a_batch_with_an_invalid_row_is_refused_with_the_reason(tmp_path, changes, match):
     refused(tmp_path, [row([1], [2], 1.0, "g", "t", **changes)], match)
 
 
@@ -127,7 +127,7 @@ def test_a_bad_row_is_refused_with_the_reason(tmp_path, changes, match):
         ({"companions": [[("reward", float("nan"))]]}, "trial t has a reward"),
     ],
 )
-def test_a_number_that_is_not_finite_skips_the_step_and_does_not_block_the_run(tmp_path, changes, match):
+def test_a_batch_with_a_number_that_is_not_finite_raises_the_error_that_skips_the_train_step(tmp_path, changes, match):
     path, sha256 = write_batch(tmp_path, [row([1], [2], 1.0, "g", "t", **changes)])
     with pytest.raises(NotFiniteError, match=match):
         read_batch(path, sha256, 0)

@@ -49,6 +49,7 @@ def draft_folder(target: Path, needed_bytes: int) -> Iterator[Path]:
     """Yields a temporary folder that becomes `target` when the block succeeds and is removed when it fails."""
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(target.parent)
+    # `activities/run/link-checkpoint.ts` gives its drafts the same form, so that `remove_leftovers` finds them too.
     draft = target.parent / f"{TEMPORARY}{target.name}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
         if shutil.disk_usage(target.parent).free < needed_bytes:

@@ -24,7 +24,7 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """True when memory ran out. On a CPU, PyTorch raises a plain `RuntimeError` then."""
+    """Returns True when memory ran out. On a CPU, PyTorch raises a plain `RuntimeError` then."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or CPU_OUT_OF_MEMORY in str(error)
 
 

@@ -1,4 +1,4 @@
-"""Client for the control routes of one vLLM replica (VLLM_SERVER_DEV_MODE=1), over TCP or a Unix socket."""
+"""Calls the control routes of one vLLM replica (VLLM_SERVER_DEV_MODE=1), over TCP or a Unix socket."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ def _client(url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, timeout=timeout)
 
 
-def cache_salt(label: str) -> str:
-    """Returns the salt of the canary's prompt. vLLM refuses `@` and `/`; run ids have no `:`, so labels stay distinct.
+def cache_salt(weight_version: str) -> str:
+    """Returns the salt of the canary's prompt. vLLM refuses `@` and `/`; run ids have no `:`,
+    so the salts of two weight versions differ.
 
-    The gateway derives another salt from the same label (`gateway/chat/engine-body.ts`), because it must encode any
-    text that an engine may have as its label. The two need not agree: the canary only must not reuse what was computed
-    under an earlier label.
+    The gateway derives another salt from the same weight version (`gateway/chat/engine-body.ts`), because it must
+    encode any text that an engine may have there. The two need not agree: the canary only must not reuse what was
+    computed under an earlier weight version.
     """
-    return label.replace("@", ":")
+    return weight_version.replace("@", ":")
 
 
 class EngineError(Exception):
-    """A replica refused or could not be reached."""
+    """Raised when a replica refuses or cannot be reached."""
 
 
 class Engine:
@@ -82,11 +83,11 @@ class Engine:
                     raise EngineError(f"not ready within {seconds:.0f} s ({error})") from error
                 await asyncio.sleep(POLL_SECONDS)
 
-    async def label(self) -> str:
+    async def weight_version(self) -> str:
         return str((await self._call("GET", "/weight_info")).json()["weight_version"])
 
-    async def set_label(self, label: str) -> None:
-        await self._call("POST", "/update_weight_version", json={"new_version": label})
+    async def set_weight_version(self, weight_version: str) -> None:
+        await self._call("POST", "/update_weight_version", json={"new_version": weight_version})
 
     async def is_paused(self) -> bool:
         return bool((await self._call("GET", "/is_paused")).json()["is_paused"])
@@ -149,10 +150,10 @@ class Engine:
         """Returns the engine's entry in /v1/models: `id`, and `max_model_len` where the engine gives it."""
         return (await self._call("GET", "/v1/models")).json()["data"][0]
 
-    async def prompt_logprobs(self, token_ids: list[int], label: str) -> list[float]:
+    async def prompt_logprobs(self, token_ids: list[int], weight_version: str) -> list[float]:
         """Returns the log-probability of each token but the first, at temperature 1.
 
-        A prompt beyond the engine's context is cut. KV computed under another label is not reused.
+        A prompt beyond the engine's context is cut. KV computed under another weight_version is not reused.
         """
         model = await self.model()
         # The engine samples one token after the prompt.
@@ -163,7 +164,7 @@ class Engine:
             "max_tokens": 1,
             "temperature": 1.0,
             "prompt_logprobs": 0,
-            "cache_salt": cache_salt(label),
+            "cache_salt": cache_salt(weight_version),
         }
         choice = (await self._call("POST", "/v1/completions", json=body, timeout=WORK_SECONDS)).json()["choices"][0]
         entries = choice["prompt_logprobs"][1:]

@@ -1,4 +1,4 @@
-"""Errors of this worker. The `kind` of a `GpuWorkerError` becomes the type of Temporal's application error."""
+"""Defines this worker's errors. The `kind` of a `GpuWorkerError` becomes the type of Temporal's application error."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class GpuWorkerError(Exception):
 
 
 class NotFiniteError(Exception):
-    """A value of a step is NaN or infinite. The step makes no update, and the message names the value."""
+    """Raised when a value of a step is NaN or infinite. The step makes no update, and the message names the value."""
 
 
 class Cancelled(Exception):
-    """Raised between units of work once the activity has been cancelled."""
+    """Raised between units of work once the activity was cancelled."""

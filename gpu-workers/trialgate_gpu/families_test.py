@@ -109,7 +109,7 @@ def tensor_of():
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_supported_model_gives_the_same_logprobs_packed_alone_and_in_transformers(name, tmp_path):
+def test_a_supported_model_gives_the_same_log_probabilities_in_a_pack_alone_and_in_transformers(name, tmp_path):
     policy = Policy(make(tmp_path, name, TRAINED[name]), CPU)
     found = check_model(policy, tmp_path)
     assert max(found.values()) <= TOLERANCE / 100
@@ -126,7 +126,9 @@ def test_an_unsupported_model_is_refused_with_its_type_and_the_reason(name, tmp_
 
 
 @pytest.mark.parametrize("name", ["llama", "llama with a tied head", "phi", *MIXTURES])
-def test_a_checkpoint_has_the_tensors_of_its_base_and_the_logprobs_of_the_trainer(name, tmp_path, make_run):
+def test_a_checkpoint_has_the_tensors_of_its_base_model_and_gives_the_log_probabilities_of_the_trainer(
+    name, tmp_path, make_run
+):
     base_model = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)
     run, trainer = make_run(), fresh()
     run.model = base_model
@@ -149,7 +151,9 @@ def test_a_checkpoint_has_the_tensors_of_its_base_and_the_logprobs_of_the_traine
 
 
 @pytest.mark.parametrize("name", ["deepseek_v3", "glm4_moe"])
-def test_train_steps_keep_the_router_bias_of_a_mixture(name, tmp_path, make_run, trainer, tensor_of):
+def test_train_steps_leave_the_router_bias_of_a_mixture_of_experts_unchanged(
+    name, tmp_path, make_run, trainer, tensor_of
+):
     base_model = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)
     run = make_run()
     run.model = base_model
@@ -161,7 +165,9 @@ def test_train_steps_keep_the_router_bias_of_a_mixture(name, tmp_path, make_run,
     assert bias.equal(tensor_of(base_model, "e_score_correction_bias"))
 
 
-def test_tensors_that_transformers_does_not_load_stay_in_the_checkpoint(tmp_path, make_run, trainer, tensor_of):
+def test_a_checkpoint_keeps_the_base_models_tensors_that_transformers_does_not_load(
+    tmp_path, make_run, trainer, tensor_of
+):
     folder = make(tmp_path / "model", "llama", {}, torch.bfloat16)
     extra = torch.randn(3, 5)
     save_file(
@@ -203,7 +209,7 @@ def test_a_base_model_whose_file_is_truncated_and_one_with_other_shapes_are_refu
         assert caught.value.kind == "BadModel"
 
 
-def test_a_parent_with_the_trainer_state_of_another_model_is_refused(tmp_path, make_run, trainer):
+def test_a_parent_checkpoint_with_the_optimizer_state_of_another_model_is_refused(tmp_path, make_run, trainer):
     made = []
     for name, layers in (("a", 2), ("b", 3)):
         run = make_run(name)
@@ -220,7 +226,9 @@ def test_a_parent_with_the_trainer_state_of_another_model_is_refused(tmp_path, m
     assert caught.value.kind == "CorruptCheckpoint"
 
 
-def test_a_heads_bias_is_trained_and_norms_and_biases_are_not_decayed(tmp_path, make_run, trainer):
+def test_a_train_step_trains_the_output_heads_bias_and_applies_no_weight_decay_to_norm_layers_or_biases(
+    tmp_path, make_run, trainer
+):
     base_model = make(tmp_path / "model", "phi", TRAINED["phi"])
     run = make_run()
     run.model = base_model
@@ -235,7 +243,7 @@ def test_a_heads_bias_is_trained_and_norms_and_biases_are_not_decayed(tmp_path, 
     assert [n for n, v in views.items() if v.data_ptr() not in decayed] == [n for n, v in views.items() if v.dim() < 2]
 
 
-def test_the_gradient_of_a_heads_bias_equals_autograds(tmp_path):
+def test_the_trainers_gradient_of_the_output_heads_bias_equals_that_of_pytorch_autograd(tmp_path):
     policy = Policy(make(tmp_path, "phi", TRAINED["phi"]), CPU, torch.float32)
     ids = np.arange(5, 25)
     (pack,) = make_packs([chain(0, ids, np.arange(20) > 3, np.zeros(20, np.float32), 0.8)], 100)
@@ -251,14 +259,18 @@ def test_the_gradient_of_a_heads_bias_equals_autograds(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["qwen3_next", "lfm2"])
-def test_the_self_check_refuses_layers_that_carry_state_across_sequences(name, tmp_path, monkeypatch):
+def test_the_trainers_check_of_a_model_refuses_layers_that_carry_state_across_packed_sequences(
+    name, tmp_path, monkeypatch
+):
     monkeypatch.setattr(supported, "ATTENTION_LAYERS", (*supported.ATTENTION_LAYERS, "linear_attention", "conv"))
     policy = Policy(make(tmp_path, name, REFUSED[name][0]), CPU)
     with pytest.raises(GpuWorkerError, match=rf"\({name}\) .* packed sequences differ .* tokens see other sequences"):
         check_model(policy, tmp_path)
 
 
-def test_the_self_check_refuses_a_model_whose_attention_is_computed_differently(tmp_path, monkeypatch):
+def test_the_trainers_check_of_a_model_refuses_one_whose_attention_it_computes_otherwise_than_transformers(
+    tmp_path, monkeypatch
+):
     policy = Policy(make(tmp_path, "gpt_oss", TRAINED["gpt_oss"]), CPU)
     original = attention.Variant
     monkeypatch.setattr(attention, "Variant", lambda scaling, window, cap, sinks: original(scaling, window, cap, None))
@@ -266,7 +278,7 @@ def test_the_self_check_refuses_a_model_whose_attention_is_computed_differently(
         check_model(policy, tmp_path)
 
 
-def test_logprobs_at_far_positions_equal_transformers_and_buffers_stay_float32(tmp_path):
+def test_log_probabilities_at_position_4096_equal_those_of_transformers_and_buffers_stay_float32(tmp_path):
     folder = make(tmp_path, "llama", {"max_position_embeddings": 4096, "head_dim": 64}, torch.bfloat16)
     policy = Policy(folder, CPU)
     assert {b.dtype for b in policy.model.buffers()} == {torch.float32}

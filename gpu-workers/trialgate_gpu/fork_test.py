@@ -27,7 +27,9 @@ def forked(checkpoint: str, run_id: str) -> Path:
     return target
 
 
-def test_a_fork_continues_with_its_parents_optimizer_state_and_survives_the_parents_pruning(make_run, trainer):
+def test_a_fork_continues_with_its_parents_optimizer_state_also_after_the_parents_checkpoint_is_removed(
+    make_run, trainer
+):
     run = make_run()
     one = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
     folder = forked(one["checkpoint"], "other")
@@ -47,7 +49,7 @@ def test_a_fork_continues_with_its_parents_optimizer_state_and_survives_the_pare
     assert folder.exists()
 
 
-def test_a_base_model_that_is_another_runs_checkpoint_becomes_a_new_version_0(make_run, trainer):
+def test_a_run_whose_base_model_is_another_runs_checkpoint_gets_its_own_version_0_of_it(make_run, trainer):
     run = make_run()
     one = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
     base = load_base(fresh(), {"run_id": "other", "model": one["checkpoint"], "home": str(run.home)}, Progress())

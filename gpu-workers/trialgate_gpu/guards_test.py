@@ -43,7 +43,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("where", "reason"), PLACES.items())
-def test_a_step_with_a_number_that_is_not_finite_changes_no_weight_and_says_why(make_run, where, reason):
+def test_a_train_step_with_a_number_that_is_not_finite_changes_no_weight_and_says_why(make_run, where, reason):
     run, trainer = make_run(), fresh()
     parent = run.base(trainer)
     with pytest.MonkeyPatch.context() as patch:
@@ -59,7 +59,7 @@ def test_a_step_with_a_number_that_is_not_finite_changes_no_weight_and_says_why(
 
 
 @pytest.mark.parametrize("where", ["reward", "weight"])
-def test_the_step_after_a_skipped_one_trains_as_if_the_skipped_one_had_not_happened(make_run, where):
+def test_the_train_step_after_a_skipped_step_trains_as_if_the_skipped_step_had_not_happened(make_run, where):
     run, trainer = make_run(), fresh()
     base = run.base(trainer)
     parent = trainer.train_step(run.request(base["checkpoint"], two_groups()), Progress())
@@ -74,7 +74,9 @@ def test_the_step_after_a_skipped_one_trains_as_if_the_skipped_one_had_not_happe
     assert after["checkpoint_sha256"] == plain["checkpoint_sha256"]
 
 
-def test_one_more_skipped_step_than_allowed_blocks_the_run_with_the_reason_and_leaves_no_checkpoint(make_run, trainer):
+def test_a_train_step_after_max_skipped_steps_that_would_be_skipped_too_fails_and_leaves_no_checkpoint(
+    make_run, trainer
+):
     run = make_run()
     parent = run.base(trainer)["checkpoint"]
     for version in (1, 2):
@@ -90,14 +92,14 @@ def test_one_more_skipped_step_than_allowed_blocks_the_run_with_the_reason_and_l
     assert read_manifest(Path(good["checkpoint"])).skipped_in_a_row == 0
 
 
-def test_with_max_skipped_steps_0_the_first_step_that_is_not_finite_blocks_the_run(make_run, trainer):
+def test_with_max_skipped_steps_0_the_first_train_step_with_a_number_that_is_not_finite_fails(make_run, trainer):
     run = make_run()
     request = run.request(run.base(trainer)["checkpoint"], rows_with("reward"), max_skipped_steps=0)
     with pytest.raises(GpuWorkerError, match="made no update because trial t0-1"):
         trainer.train_step(request, Progress())
 
 
-def test_rewards_of_1e39_train_like_rewards_of_1_when_the_deviation_divides_them(make_run):
+def test_rewards_of_1e39_train_like_rewards_of_1_when_their_deviation_divides_them(make_run):
     norms = []
     for name, scale in (("a", 1.0), ("b", 1e39)):
         run, trainer = make_run(name), fresh()
@@ -107,7 +109,7 @@ def test_rewards_of_1e39_train_like_rewards_of_1_when_the_deviation_divides_them
     assert norms[1] == pytest.approx(norms[0], rel=1e-4)
 
 
-def test_a_step_with_rewards_of_1e39_that_nothing_divides_is_skipped(make_run, trainer):
+def test_a_train_step_with_rewards_of_1e39_that_no_deviation_divides_is_skipped(make_run, trainer):
     run = make_run()
     rows = [r | {"rewards": [("reward", 1e39 * r["rewards"][0][1])]} for r in two_groups()]
     request = run.request(run.base(trainer)["checkpoint"], rows, norm_adv_by_std_in_grpo=False)
@@ -127,7 +129,7 @@ def test_a_base_model_with_a_weight_that_is_not_finite_is_refused(make_run, tiny
     assert caught.value.kind == "BadModel"
 
 
-def test_out_of_memory_has_its_own_error_that_says_what_to_lower():
+def test_a_trainer_out_of_memory_has_an_error_that_says_which_setting_to_lower():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60)
     assert is_out_of_memory(caught.value) and is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
@@ -137,7 +139,7 @@ def test_out_of_memory_has_its_own_error_that_says_what_to_lower():
     assert "--pack-tokens below 2048" in str(error)
 
 
-def test_a_trainer_that_dropped_its_state_after_running_out_of_memory_can_train_again(make_run):
+def test_a_trainer_that_dropped_its_weights_as_after_out_of_memory_can_train_again(make_run):
     run, trainer = make_run(), Trainer(torch.device("cpu"), 64)
     request = run.request(run.base(trainer)["checkpoint"], two_groups())
     trainer.forget()

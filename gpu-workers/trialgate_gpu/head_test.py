@@ -1,4 +1,4 @@
-"""Tests of an output head that computes in float32 from bfloat16 weights, as vLLM does with `head_dtype` float32."""
+"""Tests an output head that computes in float32 from bfloat16 weights, as vLLM does with `head_dtype` float32."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def in_float64(hidden, head, pack):
     return logprobs.detach(), inputs.grad, weight.grad
 
 
-def test_a_float32_head_gives_the_log_probabilities_of_its_bfloat16_weights_without_rounding(made):
+def test_with_head_dtype_float32_log_probabilities_are_those_of_the_bfloat16_weights_without_rounding(made):
     hidden, head, pack = made
     expected, *_ = in_float64(*made)
     heads = (head, Float32Head(head))
@@ -43,7 +43,7 @@ def test_a_float32_head_gives_the_log_probabilities_of_its_bfloat16_weights_with
     assert rounded > 1e-3
 
 
-def test_a_float32_head_gives_the_gradient_of_those_log_probabilities(made):
+def test_with_head_dtype_float32_the_gradient_is_that_of_the_log_probabilities_without_rounding(made):
     hidden, head, pack = made
     _, *expected = in_float64(*made)
     total = HeadGradient(torch.zeros(VOCABULARY, WIDTH), torch.zeros(VOCABULARY))
@@ -54,8 +54,8 @@ def test_a_float32_head_gives_the_gradient_of_those_log_probabilities(made):
         assert (found.double() - right).norm() < 0.01 * right.norm()
 
 
-def test_a_step_with_a_float32_head_has_another_key_than_one_without():
+def test_a_train_step_with_head_dtype_float32_has_another_key_than_one_without():
     plain, exact = (settings_with(**changes).identity() for changes in ({}, {"head_dtype": "float32"}))
     assert plain != exact
-    with pytest.raises(GpuWorkerError, match="head_dtype is 'float16'"):
+    with pytest.raises(GpuWorkerError, match="head_dtype: 'float16' is not one of"):
         settings_with(head_dtype="float16")

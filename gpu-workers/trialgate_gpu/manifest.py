@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint folder, and the checksums that identify it."""
+"""Writes and reads the manifest of a checkpoint folder, and computes the checksums that identify it."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ EXPERTS_NOT_LOADED = "vLLM 0.32's reload_weights does not load the experts of gp
 
 
 @pytest.mark.parametrize("name", [known(m, LATENT_ATTENTION) if m == "deepseek_v3" else m for m in MIXTURES])
-def test_vllm_gives_the_logprobs_of_a_base_models_files(served, name):
+def test_vllm_gives_the_same_log_probabilities_as_transformers_for_a_base_mixture_of_experts(served, name):
     given = served[name]
     assert largest(given["logprobs"][0], logprobs_of(given["folders"][0], given["sequences"])) < TOLERANCE
 
@@ -91,7 +91,7 @@ SERVED_AFTER += [known("deepseek_v3", LATENT_ATTENTION)]
 
 
 @pytest.mark.parametrize("name", SERVED_AFTER)
-def test_vllm_gives_the_logprobs_of_a_published_checkpoints_files(served, name):
+def test_vllm_gives_the_same_log_probabilities_as_transformers_after_a_publication(served, name):
     given = served[name]
     base, published = (logprobs_of(folder, given["sequences"]) for folder in given["folders"][:2])
     _, after_publication, after_going_back = given["logprobs"]
@@ -100,7 +100,7 @@ def test_vllm_gives_the_logprobs_of_a_published_checkpoints_files(served, name):
     assert largest(after_going_back, base) < TOLERANCE
 
 
-def test_vllm_uses_the_router_bias_after_a_publication(served):
+def test_vllm_uses_a_mixtures_router_bias_after_a_publication(served):
     given = served["glm4_moe"]
     unbiased = logprobs_of(given["folders"][1], given["sequences"], without_router_bias=True)
     assert largest(given["logprobs"][1], unbiased) > 10 * TOLERANCE

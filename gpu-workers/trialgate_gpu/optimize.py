@@ -82,19 +82,19 @@ def optimize(
     if not learned:
         return tally.metrics(0)
     passes = [
-        (epoch, members)
+        (epoch, indices)
         for epoch in range(settings.ppo_epochs)
-        for members in mini_batches(prepared, settings, [settings.seed, seed, epoch])
+        for indices in mini_batches(prepared, settings, [settings.seed, seed, epoch])
     ]
     proximal = Proximal()
-    first = next(set(members) for _, members in passes if any(i in learned for i in members))
+    first = next(set(indices) for _, indices in passes if any(i in learned for i in indices))
     later = [c for c in learned.values() if c.sample not in first]
     proximal.measure(state.policy, later, pack_tokens, progress)
-    for epoch, members in passes:
+    for epoch, indices in passes:
         shares = np.zeros(len(prepared.samples))
-        samples = [prepared.samples[i] for i in members]
-        shares[members] = token_shares(samples, settings.loss_agg_mode, settings.loss_scale_factor)
-        chains = [learned[i] for i in members if i in learned]
+        samples = [prepared.samples[i] for i in indices]
+        shares[indices] = token_shares(samples, settings.loss_agg_mode, settings.loss_scale_factor)
+        chains = [learned[i] for i in indices if i in learned]
         if not chains:
             continue
         gradient = state.policy.start_gradient()

@@ -134,7 +134,7 @@ class Family:
     The first `prefix` tokens are the same in all of them and predict no trained token; `size` counts distinct tokens.
     """
 
-    members: list[tuple[Chain, int]]
+    chains: list[tuple[Chain, int]]
     prefix: int
     size: int
 
@@ -145,10 +145,10 @@ def _families(chains: list[Chain]) -> list[Family]:
         free = int(item.predictors[0])
         if found:
             family = found[-1]
-            shared = shared_prefix(family.members[-1][0].inputs, item.inputs)
+            shared = shared_prefix(family.chains[-1][0].inputs, item.inputs)
             prefix = min(family.prefix, shared, free)
             if prefix >= max(LEAST_PREFIX, LEAST_PART * family.prefix):
-                family.members.append((item, shared))
+                family.chains.append((item, shared))
                 family.prefix = prefix
                 family.size += len(item.inputs) - shared
                 continue
@@ -161,25 +161,25 @@ def make_packs(chains: list[Chain], max_tokens: int) -> Iterator[Pack]:
     waiting: list[tuple[Chain, int]] = []
     size = 0
     for family in _families(chains):
-        first = family.members[0][0]
+        first = family.chains[0][0]
         shared = shared_prefix(waiting[-1][0].inputs, first.inputs) if waiting else 0
         if waiting and size + family.size - shared > max_tokens:
             yield _build(waiting)
             waiting, size, shared = [], 0, 0
-        if family.size > max_tokens and len(family.members) > 1:
+        if family.size > max_tokens and len(family.chains) > 1:
             yield from _split(family, max_tokens)
         else:
-            waiting += [(first, shared), *family.members[1:]]
+            waiting += [(first, shared), *family.chains[1:]]
             size += family.size - shared
     if waiting:
         yield _build(waiting)
 
 
 def _split(family: Family, max_tokens: int) -> Iterator[Pack]:
-    prefix = family.members[0][0].inputs[: family.prefix]
+    prefix = family.chains[0][0].inputs[: family.prefix]
     waiting: list[tuple[Chain, int]] = []
     size = 0
-    for item, shared in family.members:
+    for item, shared in family.chains:
         new = len(item.inputs) - max(shared, family.prefix)
         if waiting and size + new > max_tokens:
             yield _build(waiting, prefix)
@@ -190,8 +190,8 @@ def _split(family: Family, max_tokens: int) -> Iterator[Pack]:
     yield _build(waiting, prefix)
 
 
-def _build(members: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -> Pack:
-    """Builds a pack. `members` has each chain with the number of tokens shared with the one before, prefix included."""
+def _build(chains: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -> Pack:
+    """Builds a pack. `chains` has each chain with the number of tokens shared with the one before, prefix included."""
     before = 0 if prefix is None else len(prefix)
     tokens: list[np.ndarray] = []
     depths: list[np.ndarray] = []
@@ -200,7 +200,7 @@ def _build(members: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -
     # The keys from the root to the newest token. The prefix's keys stay.
     path = np.arange(before)
     count = 0
-    for item, in_common in members:
+    for item, in_common in chains:
         shared = max(in_common, before)
         new = item.inputs[shared:]
         path = np.concatenate([path[:shared], np.arange(before + count, before + count + len(new))])

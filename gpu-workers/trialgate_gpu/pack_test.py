@@ -35,13 +35,13 @@ def logprobs_by_sample(policy, packs, count):
     return found
 
 
-def test_a_shared_prefix_is_computed_once():
+def test_a_pack_computes_a_beginning_that_several_sequences_share_once():
     packs = list(make_packs(chains(SEQUENCES), 10_000))
     distinct = {tuple(ids[: n + 1]) for ids in SEQUENCES for n in range(len(ids) - 1)}
     assert sum(len(p.token_ids) for p in packs) == len(distinct)
 
 
-def test_packing_changes_no_logprob(tiny_model):
+def test_a_tokens_log_probability_is_the_same_in_a_pack_of_any_size(tiny_model):
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
     apart = [next(make_packs([c], 10_000)) for c in chains(SEQUENCES)]
@@ -52,7 +52,7 @@ def test_packing_changes_no_logprob(tiny_model):
             np.testing.assert_allclose(one, other, atol=2e-5)
 
 
-def test_logprobs_equal_those_of_transformers_own_forward(tiny_model):
+def test_a_packs_log_probabilities_equal_those_of_transformers_own_forward_pass(tiny_model):
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
     found = logprobs_by_sample(policy, make_packs(chains(SEQUENCES), 10_000), len(SEQUENCES))
@@ -65,7 +65,7 @@ def test_logprobs_equal_those_of_transformers_own_forward(tiny_model):
 
 
 @pytest.mark.parametrize("by_sequence", [False, True])
-def test_the_gradient_through_trie_and_head_equals_autograds(tiny_model, by_sequence):
+def test_the_trainers_gradient_through_a_pack_equals_that_of_pytorch_autograd(tiny_model, by_sequence):
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
     gradient = policy.start_gradient()
@@ -103,13 +103,13 @@ def _numbered(samples, seen):
         seen[sample] += 1
 
 
-def group(prompt, members=8, turns=5, seed=0):
+def group(prompt, trials=8, turns=5, seed=0):
     """Returns a group of trials with one prompt of this length. Each turn has 64 observed and 64 sampled tokens."""
     draw = np.random.default_rng(seed)
     start = draw.integers(0, 50_000, prompt)
     tail = np.concatenate([np.zeros(prompt), np.tile(np.repeat([0, 1], 64), turns)]).astype(bool)
     made = []
-    for _ in range(members):
+    for _ in range(trials):
         ids = np.concatenate([start, draw.integers(0, 50_000, turns * 128)])
         made.append((ids, tail))
     return made
@@ -129,7 +129,9 @@ def computed_and_distinct(sequences, max_tokens):
 @pytest.mark.parametrize("max_tokens", [2048, 16384])
 @pytest.mark.parametrize("prompt", [512, 2048, 8192])
 @pytest.mark.parametrize("groups", [1, 3])
-def test_a_prompt_is_computed_once_for_every_prompt_length_and_pack_size(prompt, max_tokens, groups):
+def test_at_most_5_percent_more_tokens_are_computed_than_are_distinct_at_every_prompt_length_and_pack_size(
+    prompt, max_tokens, groups
+):
     system = np.arange(128)
     sequences = [
         (np.concatenate([system, ids]), np.concatenate([np.zeros(128, bool), mask]))
@@ -140,8 +142,8 @@ def test_a_prompt_is_computed_once_for_every_prompt_length_and_pack_size(prompt,
     assert computed / distinct <= 1.05
 
 
-def test_forks_of_a_trial_share_the_computation_of_their_common_tokens():
-    sequences = group(512, members=2)
+def test_at_most_5_percent_more_tokens_are_computed_than_are_distinct_when_a_trials_samples_share_a_beginning():
+    sequences = group(512, trials=2)
     (ids, mask), other = sequences
     forked = [
         (np.concatenate([ids[:900], np.arange(end)]), np.concatenate([mask[:900], np.ones(end)]).astype(bool))

@@ -1,4 +1,4 @@
-"""The model as the trainer sees it: bfloat16 compute weights, flat float32 master weights and gradients."""
+"""Holds the model as the trainer uses it: bfloat16 compute weights, flat float32 master weights and gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .supported import require_supported
 
 
 class Policy:
-    """Master weights, in the order of `names`, are views of one flat tensor: one optimiser call, one contiguous file.
+    """Master weights, in the order of `names`, are views of one flat tensor: one optimizer call, one contiguous file.
 
     Only parameters are rounded to the compute dtype. Buffers keep the dtype that transformers gave them: rotary
     frequencies in bfloat16 would rotate far tokens by a wrong angle. `check` is called many times in each pass and may

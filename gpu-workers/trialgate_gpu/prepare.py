@@ -1,4 +1,4 @@
-"""Prepares samples for the optimiser: advantages, token chains, and metrics of the batch."""
+"""Prepares samples for the optimizer: advantages, token chains, and metrics of the batch."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: in
     rewards = trial_rewards(samples, settings.reward_weights)
     companions = companion_rewards(samples, settings.reward_weights)
     adv = advantages(samples, rewards, companions, settings)
-    if settings.distillation_loss_coef:
-        adv = [a + teacher_advantages(s, settings) for a, s in zip(adv, samples, strict=True)]
+    if settings.teacher:
+        adv = [a + teacher_advantages(s, settings.teacher) for a, s in zip(adv, samples, strict=True)]
     staleness = np.array([parent_version - int(s.trained_versions.min()) for s in samples])
     chains = [
         chain(i, s.token_ids, s.loss_mask, s.rollout_logprobs, s.temperature, s.sampling_mask, adv[i])
         for i, s in enumerate(samples)
     ]
     stale_tokens = sum(int((s.trained_versions < parent_version).sum()) for s in samples)
-    metrics = batch_metrics(samples, rewards, companions, adv) | teacher_metrics(samples, settings)
+    metrics = batch_metrics(samples, rewards, companions, adv)
+    if settings.teacher:
+        metrics |= teacher_metrics(samples, settings.teacher)
     metrics |= {
         "staleness/mean": float(staleness.mean()),
         "staleness/max": int(staleness.max()),

@@ -60,7 +60,7 @@ def step(lineage, rows, **settings):
     return trainer.train_step(run.request(parent, rows, 2, **settings), Progress())
 
 
-def test_the_gradient_of_the_decoupled_loss_equals_autograds(tiny_model, tmp_path):
+def test_the_gradient_with_importance_weights_equals_that_of_pytorch_autograd(tiny_model, tmp_path):
     settings = settings_with(rollout_is_threshold=1.5)
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
@@ -106,7 +106,7 @@ def test_the_gradient_of_the_decoupled_loss_equals_autograds(tiny_model, tmp_pat
     torch.testing.assert_close(found, gradient, atol=1e-5, rtol=1e-3)
 
 
-def test_proximal_logprobs_stay_with_their_samples_when_packs_differ(tiny_model, tmp_path):
+def test_old_log_probabilities_stay_with_their_samples_when_the_packs_differ(tiny_model, tmp_path):
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
     chains = prepared_from(tmp_path, two_groups()).chains
@@ -119,7 +119,7 @@ def test_proximal_logprobs_stay_with_their_samples_when_packs_differ(tiny_model,
 
 
 @pytest.mark.parametrize("settings", [{}, {"ppo_epochs": 2}])
-def test_stale_tokens_with_the_logprobs_of_the_starting_weights_train_like_on_policy_tokens(
+def test_stale_tokens_whose_rollout_log_probabilities_equal_the_old_ones_train_like_fresh_tokens(
     lineage, tiny_model, tmp_path, settings
 ):
     made = [step(lineage, resampled(tmp_path, two_groups(), tiny_model, version), **settings) for version in (0, 1)]
@@ -133,7 +133,7 @@ def test_stale_tokens_with_the_logprobs_of_the_starting_weights_train_like_on_po
         assert metrics["actor/entropy"] > 0
 
 
-def test_a_step_without_advantages_computes_no_logprobs(lineage, tiny_model, tmp_path):
+def test_a_train_step_without_advantages_computes_no_log_probabilities(lineage, tiny_model, tmp_path):
     flat = [r | {"rewards": [("reward", 0.5)]} for r in resampled(tmp_path, two_groups(), tiny_model, 0)]
     metrics = step(lineage, flat)["metrics"]
     assert "rollout_corr/kl" not in metrics and metrics["tokens/computed"] == 0
@@ -143,7 +143,7 @@ def test_a_step_without_advantages_computes_no_logprobs(lineage, tiny_model, tmp
     ("difference", "threshold", "weight"),
     [(-math.log(5), 2.0, 2.0), (-math.log(5), 10.0, 5.0), (math.log(4), 2.0, 0.25)],
 )
-def test_the_importance_weight_is_the_ratio_truncated_at_the_threshold(
+def test_a_tokens_importance_weight_is_the_ratio_of_old_to_rollout_probability_at_most_the_threshold(
     lineage, tiny_model, tmp_path, difference, threshold, weight
 ):
     plain = step(lineage, resampled(tmp_path, two_groups(), tiny_model, 0))["metrics"]
@@ -158,7 +158,9 @@ def test_the_importance_weight_is_the_ratio_truncated_at_the_threshold(
 
 
 @pytest.mark.parametrize("difference", [-1e4, -3e38])
-def test_a_ratio_that_overflows_leaves_all_weights_finite(lineage, tiny_model, tmp_path, difference):
+def test_a_train_step_leaves_all_weights_finite_when_a_ratio_of_probabilities_overflows(
+    lineage, tiny_model, tmp_path, difference
+):
     made = step(
         lineage, resampled(tmp_path, two_groups(), tiny_model, 0, difference), ppo_epochs=2, ppo_mini_batch_size=4
     )
@@ -168,7 +170,9 @@ def test_a_ratio_that_overflows_leaves_all_weights_finite(lineage, tiny_model, t
     assert all(math.isfinite(p) for p in made["canary"]["logprobs"])
 
 
-def test_only_samples_of_later_updates_need_a_separate_proximal_pass(lineage, tiny_model, tmp_path):
+def test_only_samples_after_the_first_mini_batch_need_a_pass_of_their_own_for_old_log_probabilities(
+    lineage, tiny_model, tmp_path
+):
     rows = resampled(tmp_path, two_groups(), tiny_model, 0)
     whole = step(lineage, rows)["metrics"]
     halves = step(lineage, rows, ppo_mini_batch_size=4)["metrics"]
@@ -177,14 +181,16 @@ def test_only_samples_of_later_updates_need_a_separate_proximal_pass(lineage, ti
     assert halves["actor/updates"] == 2
 
 
-def test_later_updates_are_clipped_against_the_starting_weights(lineage, tiny_model, tmp_path):
+def test_a_train_steps_later_epochs_are_clipped_against_the_weights_at_the_start_of_the_step(
+    lineage, tiny_model, tmp_path
+):
     rows = resampled(tmp_path, two_groups(), tiny_model, 0)
     metrics = step(lineage, rows, ppo_epochs=3, optim={"lr": 1e-1})["metrics"]
     assert metrics["actor/pg_clipfrac"] > 0
     assert metrics["rollout_corr/kl"] == 0
 
 
-def test_tokens_of_a_version_after_the_parent_are_refused_and_leave_no_files(make_run, trainer):
+def test_a_train_step_with_a_token_that_a_version_after_the_parent_sampled_fails_and_leaves_no_files(make_run, trainer):
     run = make_run()
     base = run.base(trainer)["checkpoint"]
     rows = two_groups()
@@ -196,18 +202,18 @@ def test_tokens_of_a_version_after_the_parent_are_refused_and_leave_no_files(mak
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0, float("nan"), float("inf"), "two"])
-def test_a_rollout_is_threshold_below_1_or_not_finite_is_refused_by_name(threshold):
+def test_a_rollout_is_threshold_below_1_or_not_finite_is_refused_and_the_error_names_the_setting(threshold):
     with pytest.raises(GpuWorkerError, match="rollout_is_threshold"):
         settings_with(rollout_is_threshold=threshold)
 
 
-def test_the_rollout_is_threshold_is_part_of_a_steps_key():
+def test_train_steps_with_different_rollout_is_threshold_have_different_keys():
     assert settings_with(rollout_is_threshold=3).identity() != settings_with().identity()
 
 
 @pytest.mark.parametrize("rollout_logprob", [-8.0, -14.0, -24.0, -1e9, 0.0])
 @pytest.mark.parametrize("settings", [{}, {"ppo_epochs": 2, "ppo_mini_batch_size": 4}, {"rollout_is": "sequence"}])
-def test_one_token_with_a_far_rollout_logprob_does_not_dominate_a_step(
+def test_one_token_with_an_extreme_rollout_log_probability_does_not_dominate_a_train_step(
     make_run, tiny_model, tmp_path, rollout_logprob, settings
 ):
     run, trainer = make_run(), fresh()

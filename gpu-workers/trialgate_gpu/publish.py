@@ -1,9 +1,9 @@
 """Publishes a checkpoint to every replica of a pool and checks on each that the weights arrived (invariant 11).
 
-A replica counts as published when it reports the new label, its tensors' checksums equal those of the other replicas
-and differ from the version before, and its canary differs little from the trainer's. While weights are loaded the label
-is `loading:...`, so that a replica whose publisher was killed half-way never passes for either version. Every
-publication ends in a resume of the engines.
+A replica counts as published when it reports the new weight version, its tensors' checksums equal those of the other
+replicas and differ from the version before, and its canary differs little from the trainer's. While weights are loaded
+the weight version is `loading:...`, so that a replica whose publisher was killed half-way never passes for
+either version. Every publication ends in a resume of the engines.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def allowed_difference(seen_at_version_0: float | None) -> float:
 
 @dataclass(frozen=True)
 class Target:
-    """The weights and label that a replica shall have."""
+    """The weights and weight version that a replica shall have."""
 
-    label: str
+    weight_version: str
     checkpoint: str
     head_dtype: str
 
@@ -55,7 +55,7 @@ class Target:
 class Replica:
     url: str
     ok: bool = False
-    label: str | None = None
+    weight_version: str | None = None
     checksum: str | None = None
     canary_difference: float | None = None
     seconds: float = 0.0
@@ -78,16 +78,16 @@ async def load(engine: Engine, target: Target, previous: Target | None) -> None:
             if previous is None:
                 raise
             await _reload(engine, previous, method)
-            raise EngineError(f"{error} (went back to {previous.label})") from error
+            raise EngineError(f"{error} (went back to {previous.weight_version})") from error
     finally:
         await asyncio.shield(_resume(engine))
 
 
 async def _reload(engine: Engine, target: Target, method: str) -> None:
-    await engine.set_label(f"loading:{target.label}")
+    await engine.set_weight_version(f"loading:{target.weight_version}")
     await engine.reload(target.checkpoint, method)
     await engine.reset_prefix_cache()
-    await engine.set_label(target.label)
+    await engine.set_weight_version(target.weight_version)
 
 
 async def _resume(engine: Engine) -> None:
@@ -98,18 +98,21 @@ async def _resume(engine: Engine) -> None:
         await engine.resume()
 
 
-async def inspect(engine: Engine, replica: Replica, label: str, canary: Canary, allowed: float) -> None:
-    """Fills `replica` with what the engine reports. Raises `EngineError` unless label and canary are right."""
-    replica.label = await engine.label()
-    if replica.label != label:
+async def inspect(engine: Engine, replica: Replica, weight_version: str, canary: Canary, allowed: float) -> None:
+    """Fills `replica` with what the engine reports. Raises `EngineError` unless weight version and canary are right."""
+    replica.weight_version = await engine.weight_version()
+    if replica.weight_version != weight_version:
         raise EngineError(
-            f"its label reads {replica.label!r}, not {label!r}: it restarted, or another run publishes to it"
+            f"its weight version reads {replica.weight_version!r}, not {weight_version!r}: "
+            "it restarted, or another run publishes to it"
         )
     replica.checksum = await engine.checksum()
-    seen = await engine.prompt_logprobs(canary.token_ids, label)
+    seen = await engine.prompt_logprobs(canary.token_ids, weight_version)
     differences = [abs(a - b) for a, b in zip(seen, canary.logprobs[: len(seen)], strict=True)]
     if not all(map(math.isfinite, differences)):
-        raise EngineError(f"a log-probability of its canary is not finite: it does not carry the weights of {label}")
+        raise EngineError(
+            f"a log-probability of its canary is not finite: it does not carry the weights of {weight_version}"
+        )
     replica.canary_difference = fmean(differences)
     far = sum(difference > FAR for difference in differences)
     what = None
@@ -119,7 +122,7 @@ async def inspect(engine: Engine, replica: Replica, label: str, canary: Canary, 
         what = f"by more than {FAR:g} nat at {far} of {len(seen)} tokens"
     if what is not None:
         what = f"its canary differs from the trainer's {what}"
-        raise EngineError(f"{what}: it does not carry the weights of {label}")
+        raise EngineError(f"{what}: it does not carry the weights of {weight_version}")
 
 
 class Publication:
@@ -127,9 +130,9 @@ class Publication:
 
     def __init__(self, request: dict[str, Any], progress: Progress) -> None:
         head_dtype = request.get("head_dtype") or "model"
-        self.target = Target(request["label"], request["checkpoint"], head_dtype)
+        self.target = Target(request["weight_version"], request["checkpoint"], head_dtype)
         given = request.get("previous")
-        self.previous = Target(given["label"], given["checkpoint"], head_dtype) if given else None
+        self.previous = Target(given["weight_version"], given["checkpoint"], head_dtype) if given else None
         self.previous_checksums: dict[str, str] = (given or {}).get("checksums") or {}
         self.checksum: str | None = request.get("checksum")
         self.canary = Canary.from_json(request["canary"])
@@ -141,7 +144,7 @@ class Publication:
         self.refusals: list[GpuWorkerError] = []
 
     def _weights_changed(self) -> bool:
-        """True when the weights differ from the version before. After a step without advantages they do not."""
+        """Returns False after a step without advantages: its weights are those of the version before."""
         new = read_manifest(Path(self.target.checkpoint))
         if self.previous is None:
             return True
@@ -158,7 +161,7 @@ class Publication:
         published = confirmed >= self.min_replicas
         failed = [replica for replica in self.replicas if not replica.ok]
         if published:
-            await asyncio.gather(*(self._retract_label(replica) for replica in failed))
+            await asyncio.gather(*(self._retract_weight_version(replica) for replica in failed))
         else:
             await asyncio.gather(*(self._restore_previous(replica) for replica in self.replicas))
             if self.refusals:
@@ -179,7 +182,7 @@ class Publication:
                     self.progress.show("load weights", replica=replica.url)
                     await load(engine, self.target, self.previous)
                     self.progress.show("check weights", replica=replica.url)
-                    await inspect(engine, replica, self.target.label, self.canary, self.allowed)
+                    await inspect(engine, replica, self.target.weight_version, self.canary, self.allowed)
                 if changed and replica.checksum == self.previous_checksums.get(replica.url):
                     raise EngineError(
                         "its tensors have the checksums of the version before: the new weights did not arrive"
@@ -196,12 +199,12 @@ class Publication:
             replica.seconds = round(time.perf_counter() - start, 3)
 
     async def _already_there(self, engine: Engine, replica: Replica) -> bool:
-        if await engine.label() != self.target.label:
+        if await engine.weight_version() != self.target.weight_version:
             return False
         try:
             if await engine.is_paused():
                 await engine.resume()
-            await inspect(engine, replica, self.target.label, self.canary, self.allowed)
+            await inspect(engine, replica, self.target.weight_version, self.canary, self.allowed)
         except EngineError:
             return False
         return True
@@ -216,30 +219,30 @@ class Publication:
             if replica.ok and replica.checksum != majority:
                 replica.ok, replica.error = False, DIFFERS
 
-    async def _retract_label(self, replica: Replica) -> None:
-        """Takes the new label off a replica that was not confirmed, so that no gateway trusts it."""
+    async def _retract_weight_version(self, replica: Replica) -> None:
+        """Takes the new weight version off a replica that was not confirmed, so that no gateway trusts it."""
         try:
             async with Engine(replica.url) as engine:
-                if await engine.label() == self.target.label:
-                    await engine.set_label(f"unconfirmed:{self.target.label}")
-                replica.label = await engine.label()
+                if await engine.weight_version() == self.target.weight_version:
+                    await engine.set_weight_version(f"unconfirmed:{self.target.weight_version}")
+                replica.weight_version = await engine.weight_version()
         except (EngineError, GpuWorkerError):
-            replica.label = None
+            replica.weight_version = None
 
     async def _restore_previous(self, replica: Replica) -> None:
         """Loads the version before into a replica that left it. Leaves a replica that cannot be reached as it is."""
         was_ok, replica.ok = replica.ok, False
         if was_ok:
-            replica.error = f"fewer than {self.min_replicas} replicas confirmed {self.target.label}"
+            replica.error = f"fewer than {self.min_replicas} replicas confirmed {self.target.weight_version}"
         if self.previous is None:
-            await self._retract_label(replica)
+            await self._retract_weight_version(replica)
             return
         try:
             async with Engine(replica.url) as engine:
-                replica.label = await engine.label()
-                if replica.label != self.previous.label:
+                replica.weight_version = await engine.weight_version()
+                if replica.weight_version != self.previous.weight_version:
                     await load(engine, self.previous, None)
-                    replica.label = await engine.label()
+                    replica.weight_version = await engine.weight_version()
         except (EngineError, GpuWorkerError) as error:
             replica.error = f"{replica.error}; and it could not go back: {error}"
 

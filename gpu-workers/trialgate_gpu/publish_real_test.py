@@ -29,14 +29,14 @@ REPLIES = ["def add(a, b):\n    return a + b\n", "I can not do that, sorry.", "r
 def rows(tokenizer):
     for group, task in enumerate(("Add two numbers.", "Reverse a string.")):
         prompt = tokenizer(f"<|im_start|>user\n{task}<|im_end|>\n<|im_start|>assistant\n")["input_ids"]
-        for member, reply in enumerate(REPLIES):
+        for trial_index, reply in enumerate(REPLIES):
             ids = tokenizer(reply)["input_ids"]
-            yield row(prompt, ids, member / 3, f"g{group}", f"t{group}-{member}")
+            yield row(prompt, ids, trial_index / 3, f"g{group}", f"t{group}-{trial_index}")
 
 
 async def publish(url, version, made, previous=None, tolerance=None, head_dtype="float32"):
     request = {
-        "label": f"run@{version}",
+        "weight_version": f"run@{version}",
         "checkpoint": made["checkpoint"],
         "replicas": [url],
         "min_replicas": 1,
@@ -49,9 +49,9 @@ async def publish(url, version, made, previous=None, tolerance=None, head_dtype=
     return report
 
 
-async def logprobs(url, sequences, label):
+async def logprobs(url, sequences, weight_version):
     async with Engine(url) as engine:
-        return [await engine.prompt_logprobs(ids, label) for ids in sequences]
+        return [await engine.prompt_logprobs(ids, weight_version) for ids in sequences]
 
 
 async def generation(url):
@@ -63,7 +63,7 @@ async def generation(url):
         return answer.json()["choices"][0]
 
 
-async def test_published_weights_give_the_logprobs_of_an_engine_started_on_them(tmp_path):
+async def test_vllm_gives_the_same_log_probabilities_after_a_publication_as_when_started_on_those_weights(tmp_path):
     tune_process(None)
     model = tmp_path / "model"
     cut(MODEL, model, 4)
@@ -81,7 +81,7 @@ async def test_published_weights_give_the_logprobs_of_an_engine_started_on_them(
             await publish(url, 0, base, head_dtype="model")
         first = await publish(url, 0, base)
         assert first["ok"], first
-        previous = {"label": "run@0", "checkpoint": base["checkpoint"], "checksums": {url: first["checksum"]}}
+        previous = {"weight_version": "run@0", "checkpoint": base["checkpoint"], "checksums": {url: first["checksum"]}}
         before = await logprobs(url, sequences, "run@0")
         tolerance = first["canary_difference"]
 
@@ -99,15 +99,15 @@ async def test_published_weights_give_the_logprobs_of_an_engine_started_on_them(
 
         async with Engine(url) as engine:
             await engine.pause()
-            await engine.set_label("loading:run@2")
+            await engine.set_weight_version("loading:run@2")
         started = time.monotonic()
         ended = await publish(url, 1, made, previous, tolerance)
-        assert ended["ok"] and ended["label"] == "run@1" and time.monotonic() - started < 60
+        assert ended["ok"] and ended["weight_version"] == "run@1" and time.monotonic() - started < 60
         print(f"publish: {second['seconds']} s, confirm: {again['seconds']} s, canary {tolerance} then {second}")
 
     with vllm(Path(made["checkpoint"]), tmp_path, "cold", more=EXACT_HEAD) as url:
         async with Engine(url) as engine:
-            assert await engine.label() == "default"
+            assert await engine.weight_version() == "default"
             assert await engine.checksum() == second["checksum"]
         cold = await logprobs(url, sequences, "cold")
         flat = [pair for one, other in zip(after, cold, strict=True) for pair in zip(one, other, strict=True)]
@@ -115,4 +115,4 @@ async def test_published_weights_give_the_logprobs_of_an_engine_started_on_them(
         print(f"published against cold: {difference} over {len(flat)} tokens")
         assert difference < 1e-3
         restarted = await publish(url, 1, made, previous, tolerance)
-        assert restarted["ok"] and restarted["label"] == "run@1"
+        assert restarted["ok"] and restarted["weight_version"] == "run@1"

@@ -34,17 +34,17 @@ def rows():
     made = []
     for group, size in (("g", 3), ("h", 2)):
         prompt = generator.integers(2, 60, 12).tolist()
-        for member in range(size):
+        for trial_index in range(size):
             start = prompt + generator.integers(2, 60, 4).tolist()
-            for _ in range(3 if (group, member) == ("g", 1) else 1):
-                tail = generator.integers(2, 60, 6 + 2 * member).tolist()
+            for _ in range(3 if (group, trial_index) == ("g", 1) else 1):
+                tail = generator.integers(2, 60, 6 + 2 * trial_index).tolist()
                 mask = [0] * len(start) + [int(i % 4 != 2) for i in range(len(tail))]
                 companions = [[("reward", 0.3)]] if group == "h" else []
                 made.append(
-                    row(start, tail, float(generator.random()), group, f"{group}{member}")
-                    | {"loss_mask": mask, "temperature": [0.7, 1.0, 1.3][member], "companions": companions}
+                    row(start, tail, float(generator.random()), group, f"{group}{trial_index}")
+                    | {"loss_mask": mask, "temperature": [0.7, 1.0, 1.3][trial_index], "companions": companions}
                 )
-                made[-1]["rewards"] = [("reward", [0.1, 0.9, 0.4][member])]
+                made[-1]["rewards"] = [("reward", [0.1, 0.9, 0.4][trial_index])]
     return made
 
 
@@ -84,15 +84,15 @@ def plain_advantages(samples, objective):
     return torch.stack(result)
 
 
-def plain_loss(model, samples, advantages, starts, members, settings):
+def plain_loss(model, samples, advantages, starts, indices, settings):
     """Returns the loss of a mini-batch, and each token's weight, computed trial by trial."""
     tokens = {}
-    for i in members:
+    for i in indices:
         trial = samples[i].trial_id
         tokens[trial] = tokens.get(trial, 0) + int(samples[i].loss_mask.sum())
     low, high = settings.clip_ratio_low, settings.clip_ratio_high
     total = torch.zeros(())
-    for i in members:
+    for i in indices:
         sample, a = samples[i], advantages[i].float()
         logprobs = plain_logprobs(model, sample)
         rollout_logprobs = torch.from_numpy(sample.rollout_logprobs[sample.loss_mask])
@@ -121,7 +121,7 @@ def plain_loss(model, samples, advantages, starts, members, settings):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_loss_and_gradient_of_every_update_equal_plain_pytorch(start, monkeypatch, case):
+def test_the_loss_and_gradient_of_every_update_equal_those_of_a_plain_pytorch_implementation(start, monkeypatch, case):
     objective, mode, updates, corrections = case
     settings = settings_with(
         objective=objective,
@@ -160,12 +160,12 @@ def test_loss_and_gradient_of_every_update_equal_plain_pytorch(start, monkeypatc
     advantages = plain_advantages(samples, objective)
     starts = [plain_logprobs(plain, s).detach() for s in samples]
     for epoch in range(settings.ppo_epochs):
-        for members in mini_batches(prepared, settings, [settings.seed, SEED, epoch]):
+        for indices in mini_batches(prepared, settings, [settings.seed, SEED, epoch]):
             # AdamW would turn a rounding difference in one update into a larger one in the next.
             weights, found = updates_made[len(losses)]
             torch.nn.utils.vector_to_parameters(weights, plain.parameters())
             plain.zero_grad()
-            loss = plain_loss(plain, samples, advantages, starts, members, settings)
+            loss = plain_loss(plain, samples, advantages, starts, indices, settings)
             loss.backward()
             losses.append(loss.item())
             expected = torch.cat([p.grad.reshape(-1) for p in plain.parameters()])

@@ -15,7 +15,7 @@ def of(differences, **settings):
     return correction(tokens, START - torch.tensor(differences).log(), settings_with(**settings))
 
 
-def test_the_importance_weight_is_truncated_above_and_exactly_1_where_nothing_differs():
+def test_an_importance_weight_is_at_most_the_threshold_and_exactly_1_where_the_log_probabilities_are_equal():
     rollout_logprobs = torch.tensor([-1.0, -3.0, -1.0, -3e38, 3e38])
     start = torch.tensor([-1.0, -1.0, -3.0, -1.0, -1.0])
     tokens = Tokens(torch.ones(5), start, torch.arange(5))
@@ -31,17 +31,17 @@ def test_the_importance_weight_is_truncated_above_and_exactly_1_where_nothing_di
         ({"rollout_is": "sequence"}, [0.75, 0.75, 2.0, 2.0]),
         ({"rollout_is": "none"}, [1.0, 1.0, 1.0, 1.0]),
         ({"rollout_rs": "token_k1"}, [1.5, 0.5, 1.0, 0.0]),
-        ({"rollout_rs": "token_k1", "rollout_rs_threshold": (0.6, 10.0)}, [1.5, 0.0, 1.0, 2.0]),
+        ({"rollout_rs": "token_k1", "rollout_rs_threshold": [0.6, 10.0]}, [1.5, 0.0, 1.0, 2.0]),
         # The geometric means are 0.87 and 3.
         ({"rollout_rs": "seq_mean_k1"}, [1.5, 0.5, 0.0, 0.0]),
-        ({"rollout_rs": "seq_mean_k1", "rollout_is": "none", "rollout_rs_threshold": (0.9, 5.0)}, [0.0, 0.0, 1.0, 1.0]),
+        ({"rollout_rs": "seq_mean_k1", "rollout_is": "none", "rollout_rs_threshold": [0.9, 5.0]}, [0.0, 0.0, 1.0, 1.0]),
     ],
 )
-def test_ratios_are_truncated_and_masked_as_the_settings_say(settings, expected):
+def test_importance_weights_are_limited_or_set_to_0_as_rollout_is_and_rollout_rs_say(settings, expected):
     torch.testing.assert_close(of([1.5, 0.5, 1.0, 9.0], **settings), torch.tensor(expected))
 
 
-def test_the_measured_gap_includes_tokens_that_a_mask_leaves_out():
+def test_the_metrics_of_the_rollout_correction_include_tokens_that_rollout_rs_excludes():
     tokens = Tokens(torch.zeros(4), START, SEQUENCE)
     rollout_logprobs = START - torch.tensor([1.0, 1.0, 0.25, 8.0]).log()
     found = correction_metrics(tokens, rollout_logprobs, settings_with(rollout_rs="token_k1"))

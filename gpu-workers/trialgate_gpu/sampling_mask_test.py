@@ -65,13 +65,13 @@ def ratios(policy, chains):
     return found
 
 
-def test_the_ratio_to_top_p_sampling_is_1_only_with_the_sampling_mask(tiny_model):
+def test_the_trainer_reproduces_the_log_probabilities_of_top_p_sampling_only_with_the_sampling_mask(tiny_model):
     policy = float_policy(tiny_model)
     np.testing.assert_allclose(ratios(policy, sampled_chains(policy, masked=True)), 1, atol=1e-4)
     assert abs(np.mean(ratios(policy, sampled_chains(policy, masked=False))) - 1) > 0.1
 
 
-def test_the_gradient_under_a_sampling_mask_equals_autograds(tiny_model):
+def test_the_trainers_gradient_under_a_sampling_mask_equals_that_of_pytorch_autograd(tiny_model):
     policy = float_policy(tiny_model)
     chains = sampled_chains(policy, masked=True)
     chains.append(chain(len(chains), *plain(chains[0])))
@@ -103,7 +103,7 @@ def plain(masked):
     return ids, trained, np.zeros(len(ids), np.float32), masked.temperature
 
 
-def test_a_batch_whose_mask_lacks_a_sampled_token_is_refused(tmp_path):
+def test_a_batch_whose_sampling_mask_lacks_a_sampled_token_is_refused(tmp_path):
     masks = [None] * 3 + [[4, 7], [7, 9]]
     path, sha256 = write_batch(tmp_path, [row([1, 2, 3], [4, 5], 1.0, "g", "t", sampling_mask=masks)])
     with pytest.raises(GpuWorkerError, match="sampling mask that lacks a sampled token"):

@@ -1,18 +1,39 @@
-"""The trainer's settings as the run file gives them, checked once when a step begins."""
+"""Parses the trainer's settings, which a step's request has in the block `trainer`.
+
+`core/run-config/trainer-settings.ts` declares their types, bounds, defaults and meanings.
+`trainer_settings.schema.json` is written from it, and this module checks a block by that schema.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import MISSING, asdict, dataclass, fields
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+from jsonschema.validators import extend
 
 from .errors import GpuWorkerError
 from .objectives import OBJECTIVES
-from .token_shares import LOSS_AGG_MODES
 
-ROLLOUT_IS = ("token", "sequence", "none")
-HEAD_DTYPES = ("model", "float32")
-ROLLOUT_RS = (None, "token_k1", "seq_mean_k1")
+SCHEMA = json.loads(Path(__file__).with_name("trainer_settings.schema.json").read_text())
+
+
+def _is_number(_checker: object, value: object) -> bool:
+    """Returns True for a finite number. JSON Schema itself knows no NaN, and would let it pass every bound."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _is_integer(_checker: object, value: object) -> bool:
+    """Returns False for 1.0, which JSON Schema takes for an integer but Python's `range` does not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_TYPES = Draft202012Validator.TYPE_CHECKER.redefine_many({"number": _is_number, "integer": _is_integer})
+_VALIDATOR = extend(Draft202012Validator, type_checker=_TYPES)(SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -25,14 +46,14 @@ class Optim:
 
 
 @dataclass(frozen=True)
-class TrainerSettings:
-    """`ppo_mini_batch_size` counts trials and is null for the whole batch.
+class Teacher:
+    distillation_loss_coef: float
+    loss_max_clamp: float
 
-    Defaults are those of the run file (`core/run-config/trainer-settings.ts`), which sends every setting.
-    `loss_scale_factor` is Dr. GRPO's constant, in tokens a trial. At most `max_skipped_steps` steps in a row may make
-    no update because a number was not finite. The other settings are explained where they are used (`objectives/`,
-    `rollout_correction.py`, `teacher.py`, `policy.py`).
-    """
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """The settings with their types. The objective has filled in those that its paper decides when they are null."""
 
     optim: Optim
     objective: str
@@ -53,66 +74,36 @@ class TrainerSettings:
     keep_checkpoints: int
     max_skipped_steps: int
     seed: int
-    # Only a run with a teacher has these.
-    distillation_loss_coef: float = 0.0
-    loss_max_clamp: float = 10.0
+    teacher: Teacher | None
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that influence the weights. They are part of a step's key."""
         shaping = asdict(self)
         del shaping["keep_checkpoints"], shaping["max_skipped_steps"]
-        if not self.distillation_loss_coef:
-            del shaping["distillation_loss_coef"], shaping["loss_max_clamp"]
-        return shaping
-
-
-def _require_keys(cls: type, given: dict[str, Any], where: str) -> None:
-    known = {f.name for f in fields(cls)}
-    if unknown := sorted(set(given) - known):
-        raise GpuWorkerError("BadSettings", f"{where} has unknown key {unknown[0]!r}; it may have {sorted(known)}")
-    required = {f.name for f in fields(cls) if f.default is MISSING}
-    if missing := sorted(required - set(given)):
-        what = f"{where} lacks key {missing[0]!r}, so the activity worker is of another release than this GPU worker"
-        raise GpuWorkerError("BadSettings", f"{what}: start both from the same release")
+        return shaping | (shaping.pop("teacher") or {})
 
 
 def parse_settings(given: dict[str, Any]) -> TrainerSettings:
-    """Parses the settings; null means the value of the objective's paper. Raises `BadSettings` with the key."""
-    _require_keys(TrainerSettings, given, "trainer")
-    _require_keys(Optim, given["optim"], "trainer.optim")
-    optim = {key: value if key == "betas" else float(value) for key, value in given["optim"].items()}
-    optim["betas"] = tuple(float(beta) for beta in optim["betas"])
-    objective = given["objective"]
-    _one_of("objective", objective, tuple(OBJECTIVES))
-    of_paper = OBJECTIVES[objective].defaults
-    chosen = {key: of_paper.get(key) if value is None else value for key, value in given.items()}
-    settings = TrainerSettings(**{**chosen, "optim": Optim(**optim)})
-    _one_of("loss_agg_mode", settings.loss_agg_mode, LOSS_AGG_MODES)
-    _one_of("rollout_is", settings.rollout_is, ROLLOUT_IS)
-    _one_of("rollout_rs", settings.rollout_rs, ROLLOUT_RS)
-    _one_of("head_dtype", settings.head_dtype, HEAD_DTYPES)
-    # A cap below 1 would also weaken tokens that the starting weights themselves sampled.
-    _at_least("rollout_is_threshold", settings.rollout_is_threshold, 1)
-    _at_least("clip_ratio_c", settings.clip_ratio_c, 1 + settings.clip_ratio_high if objective != "cispo" else 1)
-    low, high = settings.rollout_rs_threshold
-    if not 0 <= low <= 1 <= high:
+    """Parses the settings. Raises `BadSettings` with the name of the first key that is unknown, missing or wrong."""
+    if error := best_match(_VALIDATOR.iter_errors(given)):
+        if error.validator == "anyOf":
+            # The setting may also be null. What its other type demands says more than that neither fits.
+            error = error.context[0]
+        where = f"trainer{error.json_path.removeprefix('$')}"
         raise GpuWorkerError(
-            "BadSettings", f"trainer.rollout_rs_threshold is [{low}, {high}], not a band around the ratio 1"
+            "BadSettings",
+            f"{where}: {error.message}. The activity worker lets no such settings pass, so it is of another release "
+            "than this GPU worker: start both from the same release",
         )
-    for key in ("ppo_epochs", "keep_checkpoints"):
-        _at_least(key, getattr(settings, key), 1)
-    _at_least("ppo_mini_batch_size", settings.ppo_mini_batch_size or 1, 1)
-    _at_least("distillation_loss_coef", settings.distillation_loss_coef, 0)
-    _at_least("loss_max_clamp", settings.loss_max_clamp, 0)
-    _at_least("max_skipped_steps", settings.max_skipped_steps, 0)
+    optim = {key: tuple(map(float, value)) if key == "betas" else float(value) for key, value in given["optim"].items()}
+    of_paper = OBJECTIVES[given["objective"]].defaults
+    chosen = {key: of_paper.get(key) if value is None else value for key, value in given.items()}
+    teacher = given["teacher"] and Teacher(**given["teacher"])
+    settings = TrainerSettings(**{**chosen, "optim": Optim(**optim), "teacher": teacher})
+    least = 1 + settings.clip_ratio_high
+    if settings.objective != "cispo" and settings.clip_ratio_c < least:
+        raise GpuWorkerError(
+            "BadSettings",
+            f"trainer.clip_ratio_c is {settings.clip_ratio_c:g}, below 1 + clip_ratio_high, which is {least:g}",
+        )
     return settings
-
-
-def _one_of(key: str, value: object, known: tuple[object, ...]) -> None:
-    if value not in known:
-        raise GpuWorkerError("BadSettings", f"trainer.{key} is {value!r}, not one of {known}")
-
-
-def _at_least(key: str, value: object, least: float) -> None:
-    if not isinstance(value, int | float) or not least <= value < math.inf:
-        raise GpuWorkerError("BadSettings", f"trainer.{key} is {value!r}, not a number of at least {least:g}")

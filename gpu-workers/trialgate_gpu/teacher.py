@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from .batch import Sample
-from .settings import TrainerSettings
+from .settings import Teacher
 
 
 def log_ratios(sample: Sample) -> np.ndarray:
@@ -24,21 +24,21 @@ def log_ratios(sample: Sample) -> np.ndarray:
     return sample.teacher_logprobs[trained].astype(np.float64) - sample.rollout_logprobs[trained]
 
 
-def teacher_advantages(sample: Sample, settings: TrainerSettings) -> np.ndarray:
+def teacher_advantages(sample: Sample, teacher: Teacher) -> np.ndarray:
     """Returns [trained tokens], 0 where the teacher was not asked."""
-    most = settings.loss_max_clamp
-    return settings.distillation_loss_coef * np.nan_to_num(log_ratios(sample).clip(-most, most))
+    most = teacher.loss_max_clamp
+    return teacher.distillation_loss_coef * np.nan_to_num(log_ratios(sample).clip(-most, most))
 
 
-def teacher_metrics(samples: list[Sample], settings: TrainerSettings) -> dict[str, float]:
+def teacher_metrics(samples: list[Sample], teacher: Teacher) -> dict[str, float]:
     """Returns metrics. `kl` estimates (k1) KL(policy || teacher) over the tokens that the teacher was asked for."""
     found = np.concatenate([log_ratios(sample) for sample in samples])
     asked = found[~np.isnan(found)]
-    if settings.distillation_loss_coef == 0 or len(asked) == 0:
+    if len(asked) == 0:
         return {}
     return {
         "distillation/kl": float(-asked.mean()),
         "distillation/abs_loss": float(np.abs(asked).mean()),
-        "distillation/clamped_fraction": float((np.abs(asked) > settings.loss_max_clamp).mean()),
+        "distillation/clamped_fraction": float((np.abs(asked) > teacher.loss_max_clamp).mean()),
         "distillation/tokens": len(asked),
     }

@@ -6,39 +6,44 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from conftest import row, settings_with, two_groups, write_batch
+from conftest import TEACHER, row, settings_with, two_groups, write_batch
 
 from .advantages_test import sample
 from .batch import read_batch
 from .errors import GpuWorkerError
 from .prepare import prepare
 from .progress import Progress
+from .settings import Teacher
 from .teacher import teacher_advantages
+
+
+def teacher_with(coef=1.0, clamp=10.0):
+    return Teacher(distillation_loss_coef=coef, loss_max_clamp=clamp)
 
 
 def taught(teacher, rollout_logprobs, **settings):
     made = sample(0.0, tokens=len(rollout_logprobs))
     logprobs = np.array([0.0, *rollout_logprobs], np.float32)
     given = replace(made, rollout_logprobs=logprobs, teacher_logprobs=np.array([np.nan, *teacher], np.float32))
-    return teacher_advantages(given, settings_with(**{"distillation_loss_coef": 1.0} | settings)).tolist()
+    return teacher_advantages(given, teacher_with(**settings)).tolist()
 
 
-def test_a_token_is_rewarded_by_the_clamped_log_ratio_of_teacher_to_policy():
+def test_a_teacher_rewards_a_token_by_the_clamped_log_ratio_of_its_probability_to_the_policys():
     assert taught([-1.0, -3.0, -9999.0], [-2.0, -2.5, -1.0]) == [1.0, -0.5, -10.0]
-    assert taught([-1.0, -3.0], [-2.0, -2.5], distillation_loss_coef=0.5, loss_max_clamp=0.75) == [0.375, -0.25]
+    assert taught([-1.0, -3.0], [-2.0, -2.5], coef=0.5, clamp=0.75) == [0.375, -0.25]
 
 
-def test_a_token_that_the_teacher_was_not_asked_for_has_only_its_own_advantage():
+def test_a_token_without_a_teacher_log_probability_gets_no_reward_from_the_teacher():
     assert taught([np.nan, -1.0], [-2.0, -2.0]) == [0.0, 1.0]
-    assert teacher_advantages(sample(1.0), settings_with(distillation_loss_coef=1.0)).tolist() == [0.0, 0.0]
+    assert teacher_advantages(sample(1.0), teacher_with()).tolist() == [0.0, 0.0]
 
 
-def test_the_teacher_adds_to_the_reward_advantages_and_its_kl_is_measured(tmp_path):
+def test_a_teachers_rewards_add_to_the_advantages_and_the_metrics_have_its_kl(tmp_path):
     rows = [r | {"teacher_logprobs": [None if m == 0 else -3.0 for m in r["loss_mask"]]} for r in two_groups()]
     samples = read_batch(*write_batch(tmp_path, rows), 0)
     plain, taught = (
         prepare(samples, settings_with(), 0),
-        prepare(samples, settings_with(distillation_loss_coef=2.0), 0),
+        prepare(samples, settings_with(teacher=TEACHER | {"distillation_loss_coef": 2}), 0),
     )
     for a, b in zip(plain.chains, taught.chains, strict=True):
         np.testing.assert_allclose(b.advantages, a.advantages + 2.0)
@@ -47,18 +52,18 @@ def test_the_teacher_adds_to_the_reward_advantages_and_its_kl_is_measured(tmp_pa
     assert not any(name.startswith("distillation") for name in plain.metrics)
 
 
-def test_teacher_logprobs_for_other_tokens_are_refused(tmp_path):
+def test_a_batch_whose_teacher_log_probabilities_are_for_other_tokens_is_refused(tmp_path):
     path, sha256 = write_batch(tmp_path, [row([1], [2], 1.0, "g", "t", teacher_logprobs=[None])])
     with pytest.raises(GpuWorkerError, match="teacher's log-probabilities for other tokens"):
         read_batch(path, sha256, 0)
 
 
-def test_a_step_without_a_teacher_has_a_key_without_the_teachers_settings():
+def test_a_train_step_has_the_teachers_settings_in_its_key_only_when_it_has_a_teacher():
     assert "distillation_loss_coef" not in settings_with().identity()
-    assert settings_with(distillation_loss_coef=1).identity()["loss_max_clamp"] == 10
+    assert settings_with(teacher=TEACHER).identity()["loss_max_clamp"] == 10
 
 
-def test_a_step_brings_the_policy_nearer_to_its_teacher_without_any_reward(make_run, trainer):
+def test_a_train_step_brings_the_policy_nearer_to_its_teacher_without_any_verifiers_reward(make_run, trainer):
     run = make_run()
     base = run.base(trainer)["checkpoint"]
     prompt = [5, 6, 7]
@@ -82,6 +87,6 @@ def test_a_step_brings_the_policy_nearer_to_its_teacher_without_any_reward(make_
     ]
     untaught = trainer.train_step(run.request(base, rows), Progress())
     assert untaught["metrics"]["actor/updates"] == 0
-    made = trainer.train_step(run.request(base, rows, distillation_loss_coef=1.0), Progress())
+    made = trainer.train_step(run.request(base, rows, teacher=TEACHER), Progress())
     assert distance(made["checkpoint"]) < distance(base) - 0.1
     assert made["metrics"]["distillation/kl"] == pytest.approx(distance(base), abs=0.5)

@@ -9,8 +9,6 @@ import numpy as np
 from .batch import Sample
 from .errors import GpuWorkerError
 
-LOSS_AGG_MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm")
-
 
 def token_shares(samples: list[Sample], mode: str, scale: float | None) -> np.ndarray:
     """Returns [samples]: the weight of one trained token of each sample in the loss of the mini-batch `samples`.

@@ -2,25 +2,24 @@ import numpy as np
 import pytest
 
 from .advantages_test import sample
-from .token_shares import LOSS_AGG_MODES, token_shares
+from .token_shares import token_shares
+
+SHARES = {
+    "token-mean": [1 / 6, 1 / 6],
+    "seq-mean-token-mean": [1 / 4, 1 / 8],
+    "seq-mean-token-sum-norm": [1 / 8, 1 / 8],
+}
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [
-        ("token-mean", [1 / 6, 1 / 6]),
-        ("seq-mean-token-mean", [1 / 4, 1 / 8]),
-        ("seq-mean-token-sum-norm", [1 / 8, 1 / 8]),
-    ],
-)
-def test_token_shares_follow_the_papers_of_their_modes(mode, expected):
+@pytest.mark.parametrize(("mode", "expected"), SHARES.items())
+def test_each_loss_agg_mode_gives_a_token_the_share_of_the_loss_that_the_paper_of_this_mode_defines(mode, expected):
     samples = [sample(1.0, trial="a", tokens=2), sample(0.0, trial="b", tokens=4)]
     np.testing.assert_allclose(token_shares(samples, mode, None), expected)
 
 
-@pytest.mark.parametrize("mode", LOSS_AGG_MODES)
+@pytest.mark.parametrize("mode", SHARES)
 @pytest.mark.parametrize("forks", [5, 50])
-def test_a_trial_weighs_the_same_as_one_sample_and_forked_into_many(mode, forks):
+def test_a_trial_has_the_same_weight_in_the_loss_as_one_sample_and_as_many(mode, forks):
     def weights(*samples):
         found = token_shares(list(samples), mode, 200.0)
         return [sum(w * s.trained_tokens for s, w in zip(samples, found, strict=True) if s.trial_id == t) for t in "ab"]
@@ -31,6 +30,6 @@ def test_a_trial_weighs_the_same_as_one_sample_and_forked_into_many(mode, forks)
     assert whole[0] == whole[1]
 
 
-def test_dr_grpos_constant_applies_once_a_trial():
+def test_the_constant_divisor_of_dr_grpos_loss_applies_once_for_each_trial():
     found = token_shares([sample(1.0, trial="a"), sample(1.0, trial="a")], "seq-mean-token-sum-norm", 128)
     np.testing.assert_allclose(found, 1 / 128)

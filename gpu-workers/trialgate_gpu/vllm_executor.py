@@ -1,4 +1,4 @@
-"""Our executor for vLLM on CPUs: `--distributed-executor-backend trialgate_gpu.vllm_executor.InProcessExecutor`.
+"""Executes vLLM on CPUs: `--distributed-executor-backend trialgate_gpu.vllm_executor.InProcessExecutor`.
 
 vLLM 0.32 runs the model on a CPU in a second process, so that it can set OpenMP's threads before they exist. The two
 processes then wait for each other in busy loops, on the cores that agents, sandboxes and Temporal need. In one process

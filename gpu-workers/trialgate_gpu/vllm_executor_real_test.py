@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(torch.cuda.is_available(), re
 MODEL = Path(__file__).parents[2] / ".trialgate" / "models" / "SmolLM2-135M-Instruct"
 
 
-async def test_a_seed_gives_the_same_reply_with_a_prompt_computed_in_parts_and_with_a_cached_one(
+async def test_vllm_gives_the_same_reply_to_a_seed_with_a_prompt_computed_in_parts_and_with_a_cached_one(
     tmp_path: Path,
 ) -> None:
     cut(MODEL, tmp_path / "model", 2)

@@ -1,4 +1,4 @@
-"""The Temporal worker: three activities on the task queue `gpu`."""
+"""Serves three activities to Temporal on the task queue `gpu`."""
 
 from __future__ import annotations
 

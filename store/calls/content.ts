@@ -22,9 +22,12 @@ export function contentOf(value: unknown): Content {
   return { digest: digestOf(fields), core: fields, empty: empty.length > 0 ? Object.fromEntries(empty) : null };
 }
 
-export const withEmptyFields = (core: unknown, empty: JsonObject | null | undefined): unknown => (empty && isObject(core) ? { ...core, ...empty } : core);
+export const withEmptyFields = (core: unknown, empty: JsonObject | null | undefined): unknown =>
+  empty && isObject(core) ? { ...core, ...empty } : core;
 
-const isEmpty = (value: unknown): boolean => value === null || value === undefined || value === '' || (Array.isArray(value) && value.length === 0);
+const isEmpty = (value: unknown): boolean =>
+  value === null || value === undefined || value === '' || (Array.isArray(value) && value.length === 0);
 
 /** Returns the digest of a value's JSON. */
-export const digestOf = (value: unknown): string => hash('sha256', value === undefined ? '' : stringifyExact(value), 'base64url').slice(0, DIGEST_LENGTH);
+export const digestOf = (value: unknown): string =>
+  hash('sha256', value === undefined ? '' : stringifyExact(value), 'base64url').slice(0, DIGEST_LENGTH);

@@ -3,7 +3,8 @@ import { DEFAULT_TRIAL_BYTES, ROW_BYTES } from '../trial-bytes.ts';
 /** A column of `calls`: its name, its key in the JSON rows, and its PostgreSQL type. */
 type Column = { name: string; key: string; type: string };
 
-const TEXTS = 'trialId status protocol reason fault idempotencyKey finishReason engine policyLabel continuation untrainable';
+const TEXTS =
+  'trialId status protocol reason fault idempotencyKey finishReason engine weightVersion continuation untrainable';
 const columns: Column[] = [
   ...named('id choiceOf baseId parentId', 'uuid'),
   ...named(TEXTS, 'text'),
@@ -15,13 +16,24 @@ const columns: Column[] = [
 ];
 
 function named(keys: string, type: string): Column[] {
-  return keys.split(' ').map((key) => ({ key, type, name: key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`) }));
+  return keys
+    .split(' ')
+    .map((key) => ({ key, type, name: key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`) }));
 }
 
 const isBytes = ({ type }: Column): boolean => type === 'bytea';
-const declared = ['"reserved" boolean', '"fillsBytes" boolean', '"bytesSoFar" bigint', ...columns.map((column) => `"${column.key}" ${isBytes(column) ? 'integer[]' : column.type}`)].join(', ');
-const stored = [`${ROW_BYTES}`, ...columns.filter(isBytes).map(({ name }) => `coalesce(length(${name}), 0)`)].join(' + ');
-const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea from x."${column.key}"[1] for x."${column.key}"[2])` : `x."${column.key}"`));
+const declared = [
+  '"reserved" boolean',
+  '"fillsBytes" boolean',
+  '"bytesSoFar" bigint',
+  ...columns.map((column) => `"${column.key}" ${isBytes(column) ? 'integer[]' : column.type}`),
+].join(', ');
+const stored = [`${ROW_BYTES}`, ...columns.filter(isBytes).map(({ name }) => `coalesce(length(${name}), 0)`)].join(
+  ' + ',
+);
+const taken = columns.map((column) =>
+  isBytes(column) ? `substring($2::bytea from x."${column.key}"[1] for x."${column.key}"[2])` : `x."${column.key}"`,
+);
 
 /**
  * Records calls in one statement, which is one round trip and one transaction. It locks the trials against sealing, inserts the rows of

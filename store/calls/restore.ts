@@ -8,7 +8,8 @@ import { shortRequest, type StoredContent } from './shorten.ts';
 type TextRow = { id: string; baseId: string | null; request: Uint8Array; response: Uint8Array | null };
 type Row = Parameters<typeof restorePrompts>[0][number] & TextRow;
 export type Texts = { request: JsonObject; response: JsonObject | null };
-export type RestoredCall<R extends Row> = Omit<R, 'request' | 'response' | 'promptTokenIds'> & Texts & { promptTokenIds: Int32Array | null };
+export type RestoredCall<R extends Row> = Omit<R, 'request' | 'response' | 'promptTokenIds'> &
+  Texts & { promptTokenIds: Int32Array | null };
 
 /** Restores the calls of one attempt as they were before they were shortened. `rows` are all of its calls, in the order of their commits. */
 export function restoreCalls<R extends Row>(rows: readonly R[]): RestoredCall<R>[] {
@@ -35,7 +36,8 @@ export function restorer(): (row: TextRow) => Texts {
     return core;
   };
   const valueOf = ({ is, as, and }: StoredContent): unknown => {
-    if (as !== undefined && !contents.has(as)) throw new MissingContent(`no call of the attempt brought the content ${as}`);
+    if (as !== undefined && !contents.has(as))
+      throw new MissingContent(`no call of the attempt brought the content ${as}`);
     return withEmptyFields(as === undefined ? learn(is) : contents.get(as), and);
   };
   return ({ id, baseId, request: shortened, response: said }) => {
@@ -43,7 +45,8 @@ export function restorer(): (row: TextRow) => Texts {
     const short = shortRequest.parse(parseStored(shortened));
     const response = said && parseStored(said);
     const lists: Record<string, unknown[]> = {};
-    for (const [name, [shared, rest]] of Object.entries(short.lists)) lists[name] = [...(base?.lists[name] ?? []).slice(0, shared), ...rest.map(valueOf)];
+    for (const [name, [shared, rest]] of Object.entries(short.lists))
+      lists[name] = [...(base?.lists[name] ?? []).slice(0, shared), ...rest.map(valueOf)];
     const prompt = short.prompt ? { prompt: (base?.text ?? '').slice(0, short.prompt[0]) + short.prompt[1] } : {};
     for (const { core } of repliesOf(response)) learn(core);
     earlier.set(id, { lists, text: (prompt.prompt ?? '') + textOf(response) });

@@ -15,7 +15,11 @@ export type Base = {
 };
 
 /** A stored content: `is` has the content itself, `as` the digest of one that an earlier call of the attempt stored, `and` its empty fields. */
-const stored = z.object({ is: z.unknown().optional(), as: z.string().optional(), and: z.record(z.string(), z.unknown()).optional() });
+const stored = z.object({
+  is: z.unknown().optional(),
+  as: z.string().optional(),
+  and: z.record(z.string(), z.unknown()).optional(),
+});
 export type StoredContent = z.output<typeof stored>;
 
 /** A request as it is stored. Of each list and of the prompt it has the length of the part that the base shares, and the rest. */

@@ -24,7 +24,10 @@ export type ChoiceRecord = {
 };
 
 /** One request to the model with its replies. The first reply has the call's id. A call without a reply has one choice without tokens. */
-export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' | 'protocol' | 'stream' | 'startedAt' | 'endedAt'> & {
+export type CallRecord = Pick<
+  Row,
+  'id' | 'trialId' | 'attempt' | 'httpStatus' | 'protocol' | 'stream' | 'startedAt' | 'endedAt'
+> & {
   status: CallStatus;
   reason?: string | null;
   fault?: Fault | null;
@@ -50,7 +53,7 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   /** The approximate size of the record in memory, in bytes. */
   size?: number;
   engine?: string | null;
-  policyLabel?: string | null;
+  weightVersion?: string | null;
   parentId?: string | null;
   continuation?: Continuation | null;
   firstTokenAt?: Date | null;
@@ -77,7 +80,21 @@ export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; by
 
 const NOTHING_KNOWN: KnownContents = new Set();
 
-function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, size: _size, isRetryable: _isRetryable, ...call }: CallRecord, block: Block): JsonObject[] {
+function rowsOf(
+  {
+    choices,
+    request,
+    base = null,
+    known = NOTHING_KNOWN,
+    response,
+    promptTokenIds: prompt,
+    digest,
+    size: _size,
+    isRetryable: _isRetryable,
+    ...call
+  }: CallRecord,
+  block: Block,
+): JsonObject[] {
   const replies = Array.isArray(response?.choices) ? response.choices : [];
   return choices.map(({ completionTokenIds, logprobs, samplingMask, ...choice }, i) => {
     const isFirst = i === 0;
@@ -104,7 +121,11 @@ function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response
 
 function asFirst({ fields, lists, prompt }: Outline): JsonObject {
   const whole = Object.entries(lists).map(([name, items]) => [name, [items.length, []]]);
-  return { fields: { as: fields.digest, and: fields.empty ?? undefined }, lists: Object.fromEntries(whole), ...(prompt === null ? {} : { prompt: [prompt.length, ''] }) };
+  return {
+    fields: { as: fields.digest, and: fields.empty ?? undefined },
+    lists: Object.fromEntries(whole),
+    ...(prompt === null ? {} : { prompt: [prompt.length, ''] }),
+  };
 }
 
 /** Concatenates bytes: as one parameter of a statement they need no encoding. */

@@ -19,7 +19,9 @@ export async function extendCall(db: Database, id: number): Promise<void> {
 
 /** Removes a call, and calls that were not renewed for an hour. */
 export async function leaveCall(db: Database, id: number): Promise<void> {
-  await db.delete(callsUnderWay).where(or(eq(callsUnderWay.id, id), lt(callsUnderWay.until, sql`now() - interval '1 hour'`)));
+  await db
+    .delete(callsUnderWay)
+    .where(or(eq(callsUnderWay.id, id), lt(callsUnderWay.until, sql`now() - interval '1 hour'`)));
 }
 
 /** True when an earlier call with the same key is under way. */

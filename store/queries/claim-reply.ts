@@ -7,7 +7,13 @@ import { calls, trials, undeliveredCalls } from '../schema.ts';
 import { readTurn } from './read-turn.ts';
 
 /** A request that equals another one. `withIds` also reads the ids of the prompt. */
-export type SameCall = { trialId: string; attempt: number; digest: Uint8Array; idempotencyKey: string | null; withIds?: boolean };
+export type SameCall = {
+  trialId: string;
+  attempt: number;
+  digest: Uint8Array;
+  idempotencyKey: string | null;
+  withIds?: boolean;
+};
 /** A reply to replay. `prompt` and `completions` are the ids of the prompt and of each choice. */
 export type Replay = { id: string; reply: JsonObject; prompt: Int32Array | null; completions: (Int32Array | null)[] };
 
@@ -24,26 +30,48 @@ const isLost = sql<boolean>`${undeliveredCalls.isCut}
  * deliver them. It waits for a commit in progress, also for one whose gateway has died or that is being rolled back. A reply is taken only
  * once, and its call is not retracted afterwards.
  */
-export async function claimReply(db: Database, { trialId, attempt, digest, idempotencyKey, withIds = false }: SameCall): Promise<Replay | 'under_way' | undefined> {
+export async function claimReply(
+  db: Database,
+  { trialId, attempt, digest, idempotencyKey, withIds = false }: SameCall,
+): Promise<Replay | 'under_way' | undefined> {
   return db.transaction(async (tx) => {
     await tx.select({ id: trials.id }).from(trials).where(eq(trials.id, trialId)).for('share');
-    const sameRequest = and(eq(undeliveredCalls.trialId, trialId), eq(undeliveredCalls.attempt, attempt), eq(undeliveredCalls.digest, Buffer.from(digest)));
+    const sameRequest = and(
+      eq(undeliveredCalls.trialId, trialId),
+      eq(undeliveredCalls.attempt, attempt),
+      eq(undeliveredCalls.digest, Buffer.from(digest)),
+    );
     const found = await tx
       .select({ id: undeliveredCalls.callId, isLost })
       .from(undeliveredCalls)
       .innerJoin(calls, and(eq(calls.id, undeliveredCalls.callId), eq(calls.status, 'completed')))
-      .where(idempotencyKey === null ? sameRequest : and(sameRequest, eq(undeliveredCalls.idempotencyKey, idempotencyKey)))
+      .where(
+        idempotencyKey === null ? sameRequest : and(sameRequest, eq(undeliveredCalls.idempotencyKey, idempotencyKey)),
+      )
       .orderBy(asc(calls.seq))
       .for('update', { of: undeliveredCalls, skipLocked: true });
     const lost = found.find((each) => each.isLost);
     if (!lost) return found.length > 0 ? 'under_way' : undefined;
     await tx.delete(undeliveredCalls).where(eq(undeliveredCalls.callId, lost.id));
-    const rowsOfIt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), or(eq(calls.id, lost.id), eq(calls.choiceOf, lost.id)));
+    const rowsOfIt = and(
+      eq(calls.trialId, trialId),
+      eq(calls.attempt, attempt),
+      or(eq(calls.id, lost.id), eq(calls.choiceOf, lost.id)),
+    );
     await tx.update(calls).set({ replayed: true }).where(rowsOfIt);
-    const rows = await tx.select({ response: calls.response, completionTokenIds: calls.completionTokenIds }).from(calls).where(rowsOfIt).orderBy(asc(calls.seq));
+    const rows = await tx
+      .select({ response: calls.response, completionTokenIds: calls.completionTokenIds })
+      .from(calls)
+      .where(rowsOfIt)
+      .orderBy(asc(calls.seq));
     const replies = rows.map(({ response }) => (response ? parseStored(response) : {}));
     const choices = replies.flatMap(choicesOf);
     const completions = rows.map(({ completionTokenIds }) => completionTokenIds);
-    return { id: lost.id, reply: { ...replies[0], choices }, prompt: withIds ? ((await readTurn(tx, lost.id))?.prompt ?? null) : null, completions };
+    return {
+      id: lost.id,
+      reply: { ...replies[0], choices },
+      prompt: withIds ? ((await readTurn(tx, lost.id))?.prompt ?? null) : null,
+      completions,
+    };
   });
 }

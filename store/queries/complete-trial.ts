@@ -8,7 +8,10 @@ import { lockTrial } from './transaction.ts';
  * Closes a trial whose agent is done: its calls are refused until another attempt is opened. Repeating it is harmless. `orUnknown` accepts
  * a trial that does not exist.
  */
-export async function completeTrial(db: Database, input: { trialId: string; attempt?: number; orUnknown?: boolean }): Promise<void> {
+export async function completeTrial(
+  db: Database,
+  input: { trialId: string; attempt?: number; orUnknown?: boolean },
+): Promise<void> {
   const { trialId, attempt, orUnknown = false } = input;
   await db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);

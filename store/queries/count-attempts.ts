@@ -3,11 +3,20 @@ import type { Database } from '../database.ts';
 import { attempts, runs, trials } from '../schema.ts';
 
 /** The ended attempts of a task under one policy version, and the number of them that ended with an infrastructure error. */
-export type AttemptCount = { runId: string; task: string; policyVersion: number | null; ended: number; infraErrors: number };
+export type AttemptCount = {
+  runId: string;
+  task: string;
+  policyVersion: number | null;
+  ended: number;
+  infraErrors: number;
+};
 
 /** Counts the attempts of one run, or of all active runs when no id is given. */
 export async function countAttempts(db: Database, runId?: string): Promise<AttemptCount[]> {
-  const underWay = db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
+  const underWay = db
+    .select({ id: runs.id })
+    .from(runs)
+    .where(inArray(runs.status, ['running', 'blocked']));
   return db
     .select({
       runId: sql<string>`${trials.runId}`,
@@ -18,6 +27,8 @@ export async function countAttempts(db: Database, runId?: string): Promise<Attem
     })
     .from(trials)
     .innerJoin(attempts, eq(attempts.trialId, trials.id))
-    .where(and(runId === undefined ? inArray(trials.runId, underWay) : eq(trials.runId, runId), isNotNull(attempts.outcome)))
+    .where(
+      and(runId === undefined ? inArray(trials.runId, underWay) : eq(trials.runId, runId), isNotNull(attempts.outcome)),
+    )
     .groupBy(trials.runId, trials.task, trials.policyVersion);
 }

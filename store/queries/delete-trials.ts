@@ -10,14 +10,27 @@ import type { Transaction, Trial } from './transaction.ts';
 export async function deleteTrials(db: Database, trialIds: readonly string[]): Promise<void> {
   await db.transaction(async (tx) => {
     // Locks in one order, so that two deletions of the same trials do not wait for each other.
-    const found = await tx.select().from(trials).where(inArray(trials.id, [...trialIds])).orderBy(trials.id).for('update');
+    const found = await tx
+      .select()
+      .from(trials)
+      .where(inArray(trials.id, [...trialIds]))
+      .orderBy(trials.id)
+      .for('update');
     if (found.length === 0) return;
     const ids = found.map(({ id }) => id);
     await tx.update(trials).set({ status: 'deleted' }).where(inArray(trials.id, ids));
-    await tx.update(attempts).set({ endedAt: new Date() }).where(and(inArray(attempts.trialId, ids), isNull(attempts.endedAt)));
+    await tx
+      .update(attempts)
+      .set({ endedAt: new Date() })
+      .where(and(inArray(attempts.trialId, ids), isNull(attempts.endedAt)));
     await tx.delete(refusals).where(inArray(refusals.trialId, ids));
     const trained = await trainedAmong(tx, found);
-    await tx.delete(calls).where(inArray(calls.trialId, ids.filter((id) => !trained.has(id))));
+    await tx.delete(calls).where(
+      inArray(
+        calls.trialId,
+        ids.filter((id) => !trained.has(id)),
+      ),
+    );
   });
 }
 
@@ -25,7 +38,13 @@ export async function deleteTrials(db: Database, trialIds: readonly string[]): P
 async function trainedAmong(tx: Transaction, found: readonly Trial[]): Promise<Set<string>> {
   const candidates = found.filter(({ batchIteration, outcome }) => batchIteration !== null && outcome !== 'cancelled');
   const groupIds = candidates.flatMap(({ groupId }) => groupId ?? []);
-  const dropped = groupIds.length === 0 ? [] : await tx.select({ id: groups.id }).from(groups).where(and(inArray(groups.id, groupIds), isNotNull(groups.dropped)));
+  const dropped =
+    groupIds.length === 0
+      ? []
+      : await tx
+          .select({ id: groups.id })
+          .from(groups)
+          .where(and(inArray(groups.id, groupIds), isNotNull(groups.dropped)));
   const droppedIds = new Set(dropped.map(({ id }) => id));
   return new Set(candidates.filter(({ groupId }) => groupId === null || !droppedIds.has(groupId)).map(({ id }) => id));
 }

@@ -26,7 +26,11 @@ const now = { ...needed, seconds: sql<number>`extract(epoch from now() - ${trial
 export type TrialNow = Pick<Trial, keyof typeof needed> & { seconds: number };
 
 const prepare = (db: Database) =>
-  db.select(now).from(trials).where(and(sql`${trials.id} = any(${sql.placeholder('ids')}::text[])`, ne(trials.status, 'deleted'))).prepare('find_trials');
+  db
+    .select(now)
+    .from(trials)
+    .where(and(sql`${trials.id} = any(${sql.placeholder('ids')}::text[])`, ne(trials.status, 'deleted')))
+    .prepare('find_trials');
 const prepared = new WeakMap<Database, ReturnType<typeof prepare>>();
 
 /** Returns the given trials that exist and are not deleted. The statement is prepared because each call asks for its trial. */
@@ -43,6 +47,9 @@ export async function findTrial(db: Database, id: string): Promise<TrialNow | un
 
 /** Returns all columns of a trial. */
 export async function readTrial(db: Database, trialId: string): Promise<Trial | undefined> {
-  const [trial] = await db.select().from(trials).where(and(eq(trials.id, trialId), ne(trials.status, 'deleted')));
+  const [trial] = await db
+    .select()
+    .from(trials)
+    .where(and(eq(trials.id, trialId), ne(trials.status, 'deleted')));
   return trial;
 }

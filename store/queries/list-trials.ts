@@ -14,7 +14,8 @@ export type TrialPage = { after?: string; limit: number };
  */
 export async function listTrials(db: Database, filter: TrialFilter, { after, limit }: TrialPage): Promise<Trial[]> {
   const { runId, groupId, outcome, status } = filter;
-  if (after !== undefined && (await db.$count(trials, eq(trials.id, after))) === 0) throw new TrialgateError('bad_input', `cursor: there is no trial ${after}`);
+  if (after !== undefined && (await db.$count(trials, eq(trials.id, after))) === 0)
+    throw new TrialgateError('bad_input', `cursor: there is no trial ${after}`);
   const wanted = and(
     ne(trials.status, 'deleted'),
     runId === undefined ? undefined : eq(trials.runId, runId),
@@ -22,7 +23,9 @@ export async function listTrials(db: Database, filter: TrialFilter, { after, lim
     outcome === undefined ? undefined : eq(trials.outcome, outcome),
     status === undefined ? undefined : eq(trials.status, status),
     // PostgreSQL compares the times, because JavaScript's dates are not as exact.
-    after === undefined ? undefined : sql`(${trials.createdAt}, ${trials.id}) > (select seen.created_at, seen.id from trials seen where seen.id = ${after})`,
+    after === undefined
+      ? undefined
+      : sql`(${trials.createdAt}, ${trials.id}) > (select seen.created_at, seen.id from trials seen where seen.id = ${after})`,
   );
   return db.select().from(trials).where(wanted).orderBy(asc(trials.createdAt), asc(trials.id)).limit(limit);
 }

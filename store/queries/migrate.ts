@@ -30,9 +30,13 @@ export async function migrate(url: string): Promise<void> {
  * leads from those tables to these.
  */
 async function requireOurMigrations(tx: Transaction): Promise<void> {
-  const { rows: found } = await tx.execute<{ exists: boolean }>(sql`select to_regclass('drizzle.__drizzle_migrations') is not null as exists`);
+  const { rows: found } = await tx.execute<{ exists: boolean }>(
+    sql`select to_regclass('drizzle.__drizzle_migrations') is not null as exists`,
+  );
   if (!found[0]?.exists) return;
-  const { rows: applied } = await tx.execute<{ hash: string }>(sql`select hash from drizzle.__drizzle_migrations order by created_at, id`);
+  const { rows: applied } = await tx.execute<{ hash: string }>(
+    sql`select hash from drizzle.__drizzle_migrations order by created_at, id`,
+  );
   const ours = readMigrationFiles({ migrationsFolder });
   if (applied.every(({ hash }, i) => ours[i] === undefined || ours[i].hash === hash)) return;
   throw new TrialgateError(

@@ -10,7 +10,7 @@ export type OpenAttempt = {
   attempt?: number;
   runId?: string;
   groupId?: string;
-  member?: number;
+  trialIndex?: number;
   task?: string;
   agent?: string;
   sampling?: Sampling;
@@ -37,7 +37,11 @@ export async function openAttempt(db: Database, input: OpenAttempt, { byUrl = fa
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is gone`);
     if (trial.outcome) throw closed(trial, `is sealed as ${trial.outcome}: nothing can be added to it`);
-    if (byUrl && trial.runId !== null) throw new TrialgateError('unauthorized', `trial ${trialId} belongs to run ${trial.runId}: it is opened with its key, not by its URL alone`);
+    if (byUrl && trial.runId !== null)
+      throw new TrialgateError(
+        'unauthorized',
+        `trial ${trialId} belongs to run ${trial.runId}: it is opened with its key, not by its URL alone`,
+      );
     const ended = await hasEnded(tx, trial);
     const attempt = asked ?? (ended || (byUrl && isUsed(trial)) ? trial.attempt + 1 : trial.attempt);
     if (attempt < trial.attempt) throw closed(trial, `is at attempt ${trial.attempt}: attempt ${attempt} is closed`);
@@ -49,9 +53,21 @@ export async function openAttempt(db: Database, input: OpenAttempt, { byUrl = fa
       .update(attempts)
       .set({ endedAt: new Date(), reason: `superseded by attempt ${attempt}` })
       .where(and(eq(attempts.trialId, trialId), eq(attempts.attempt, trial.attempt), isNull(attempts.endedAt)));
-    const unused = { recorded: 0, usedCalls: 0, usedTokens: 0, usedBytes: 0, reserved: null, exhausted: null, reportedReward: null, attemptOpenedAt: sql`now()` };
+    const unused = {
+      recorded: 0,
+      usedCalls: 0,
+      usedTokens: 0,
+      usedBytes: 0,
+      reserved: null,
+      exhausted: null,
+      reportedReward: null,
+      attemptOpenedAt: sql`now()`,
+    };
     const reset = { attempt, status: 'created' as const, completedAt: null, reason: null, ...unused };
-    await tx.update(trials).set({ ...described, ...reset }).where(eq(trials.id, trialId));
+    await tx
+      .update(trials)
+      .set({ ...described, ...reset })
+      .where(eq(trials.id, trialId));
     return begin(tx, trialId, attempt);
   });
 }

@@ -9,14 +9,22 @@ type SizedRow = Omit<Row, 'request'> & { request: Uint8Array | null; total: stri
 export type ReadCall = Texts & { httpStatus: number };
 
 const COLUMNS = ['id', 'seq', 'base_id', 'http_status', 'request', 'response'];
-const columnsOf = (table: SQL): SQL => sql.join(COLUMNS.map((column) => sql`${table}.${sql.identifier(column)}`), sql`, `);
+const columnsOf = (table: SQL): SQL =>
+  sql.join(
+    COLUMNS.map((column) => sql`${table}.${sql.identifier(column)}`),
+    sql`, `,
+  );
 
 /**
  * Reads the request and the reply of one call. It restores them from the calls that the call builds on; when the call refers to a content
  * of another branch, from all calls of the attempt before it.
  * @throws TooMuchToRead before it loads more than the limit
  */
-export async function readCall(db: Database, { trialId, attempt, id }: { trialId: string; attempt: number; id: string }, limit = NO_LIMIT): Promise<ReadCall | undefined> {
+export async function readCall(
+  db: Database,
+  { trialId, attempt, id }: { trialId: string; attempt: number; id: string },
+  limit = NO_LIMIT,
+): Promise<ReadCall | undefined> {
   const ofAttempt = sql`call.trial_id = ${trialId} and call.attempt = ${attempt}`;
   const line = sql`
     with recursive found as (
@@ -48,9 +56,11 @@ async function readRows(db: Database, found: SQL, { maxBytes }: ReadLimit): Prom
 
 function restoredLast(rows: readonly Row[], { onRead }: ReadLimit): ReadCall | undefined {
   const restore = restorer();
-  return rows.map((row) => {
-    onRead(row.request);
-    if (row.response) onRead(row.response);
-    return { ...restore(row), httpStatus: row.httpStatus };
-  }).at(-1);
+  return rows
+    .map((row) => {
+      onRead(row.request);
+      if (row.response) onRead(row.response);
+      return { ...restore(row), httpStatus: row.httpStatus };
+    })
+    .at(-1);
 }

@@ -6,7 +6,10 @@ import { calls } from '../schema.ts';
 export type Call = RestoredCall<typeof calls.$inferSelect>;
 
 /** Returns the restored calls of one attempt in the order of their commits. */
-export async function readCalls(db: Database, { trialId, attempt }: { trialId: string; attempt: number }): Promise<Call[]> {
+export async function readCalls(
+  db: Database,
+  { trialId, attempt }: { trialId: string; attempt: number },
+): Promise<Call[]> {
   const ofAttempt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt));
   return restoreCalls(await db.select().from(calls).where(ofAttempt).orderBy(asc(calls.seq)));
 }

@@ -7,7 +7,15 @@ import { concat } from '../../core/token-ids.ts';
 import { calls } from '../schema.ts';
 import type { Executor } from './transaction.ts';
 
-type Row = { id: string; baseId: string | null; sharedIds: number; prompt: Buffer | null; completion: Buffer | null; request: Buffer | null; response: Buffer | null };
+type Row = {
+  id: string;
+  baseId: string | null;
+  sharedIds: number;
+  prompt: Buffer | null;
+  completion: Buffer | null;
+  request: Buffer | null;
+  response: Buffer | null;
+};
 
 /**
  * A turn as it is read. `tokenIds` has the ids of prompt and completion, and is empty when the prompt's ids are unknown. `text` has the
@@ -19,7 +27,11 @@ export type ReadTurn = { prompt: Int32Array | null; tokenIds: Int32Array; text: 
 export type KnownTurn = { callId: string } & Pick<ReadTurn, 'tokenIds' | 'text'>;
 
 /** Reads the prompt and the reply of one call. It reads only this call and the calls that it builds on, and of those only the ones after `known`. */
-export async function readTurn(db: Executor, callId: string, known: KnownTurn | null = null): Promise<ReadTurn | undefined> {
+export async function readTurn(
+  db: Executor,
+  callId: string,
+  known: KnownTurn | null = null,
+): Promise<ReadTurn | undefined> {
   const { rows } = await db.execute<Row>(sql`
     with recursive line as (
       select id, seq, base_id, shared_ids, protocol, request, response, prompt_token_ids, completion_token_ids from ${calls} where id = ${callId}
@@ -30,11 +42,19 @@ export async function readTurn(db: Executor, callId: string, known: KnownTurn | 
     select id, base_id as "baseId", shared_ids as "sharedIds", prompt_token_ids as prompt, completion_token_ids as completion,
       case when protocol = 'completions' then request end as request, case when protocol = 'completions' then response end as response
     from line order by seq`);
-  const lines = rows.map(({ prompt, completion, ...row }) => ({ ...row, promptTokenIds: idsOf(prompt), completionTokenIds: idsOf(completion) }));
+  const lines = rows.map(({ prompt, completion, ...row }) => ({
+    ...row,
+    promptTokenIds: idsOf(prompt),
+    completionTokenIds: idsOf(completion),
+  }));
   const last = lines.at(-1);
   if (!last) return undefined;
   const prompt = restorePrompts(lines, known).at(-1) ?? null;
-  return { prompt, tokenIds: prompt ? concat(prompt, last.completionTokenIds ?? []) : new Int32Array(), text: rows.reduce(textAfter, known?.text ?? '') };
+  return {
+    prompt,
+    tokenIds: prompt ? concat(prompt, last.completionTokenIds ?? []) : new Int32Array(),
+    text: rows.reduce(textAfter, known?.text ?? ''),
+  };
 }
 
 /** Returns the prompt and the reply of a text completion, built on those of the call before. A chat call has none. */

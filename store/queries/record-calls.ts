@@ -18,7 +18,8 @@ export async function recordCalls(db: Database, records: readonly CallRecord[]):
   const retryable = records.flatMap(({ id, isRetryable, digest }) => (isRetryable && digest ? [id] : []));
   const filled = records.flatMap(({ trialId, fillsBytes }) => (fillsBytes === true ? [trialId] : []));
   const values = [toStorable(rows), bytes, trials, filled];
-  const asked = retryable.length === 0 ? { ...statement, values } : { ...recordRetryableCalls, values: [...values, retryable] };
+  const asked =
+    retryable.length === 0 ? { ...statement, values } : { ...recordRetryableCalls, values: [...values, retryable] };
   const { rows: inserted } = await db.$client.query<{ id: string }>(asked);
   const kept = new Set(inserted.map(({ id }) => id));
   const refused = records.flatMap(({ id }) => (kept.has(id) ? [] : [id]));

@@ -18,11 +18,17 @@ export async function addRefusals(db: Database, trialId: string, { count, latest
   await db
     .insert(refusals)
     .values({ trialId, count, latest: sql`${added}::jsonb` })
-    .onConflictDoUpdate({ target: refusals.trialId, set: { count: sql`${refusals.count} + excluded.count`, latest: kept } });
+    .onConflictDoUpdate({
+      target: refusals.trialId,
+      set: { count: sql`${refusals.count} + excluded.count`, latest: kept },
+    });
 }
 
 /** Returns null when no request of the trial was refused. */
 export async function readRefusals(db: Database, trialId: string): Promise<RefusalSummary | null> {
-  const [row] = await db.select({ count: refusals.count, latest: refusals.latest }).from(refusals).where(eq(refusals.trialId, trialId));
+  const [row] = await db
+    .select({ count: refusals.count, latest: refusals.latest })
+    .from(refusals)
+    .where(eq(refusals.trialId, trialId));
   return row ?? null;
 }

@@ -10,10 +10,19 @@ import { DEPLOYMENT_POOL, replicas } from '../schema.ts';
 export async function registerReplicas(db: Database, urls: readonly string[]): Promise<void> {
   await db.transaction(async (tx) => {
     const gone = eq(replicas.pool, DEPLOYMENT_POOL);
-    await tx.delete(replicas).where(urls.length > 0 ? and(gone, notInArray(replicas.url, [...urls])) : and(gone, isNull(replicas.runId)));
+    await tx
+      .delete(replicas)
+      .where(urls.length > 0 ? and(gone, notInArray(replicas.url, [...urls])) : and(gone, isNull(replicas.runId)));
     if (urls.length === 0) return;
-    const [owned] = await tx.select().from(replicas).where(and(gone, isNotNull(replicas.runId))).limit(1);
-    const joining = owned ? { runId: owned.runId, label: owned.label, inRotation: false } : {};
-    await tx.insert(replicas).values(urls.map((url) => ({ url, ...joining }))).onConflictDoNothing();
+    const [owned] = await tx
+      .select()
+      .from(replicas)
+      .where(and(gone, isNotNull(replicas.runId)))
+      .limit(1);
+    const joining = owned ? { runId: owned.runId, weightVersion: owned.weightVersion, inRotation: false } : {};
+    await tx
+      .insert(replicas)
+      .values(urls.map((url) => ({ url, ...joining })))
+      .onConflictDoNothing();
   });
 }

@@ -9,7 +9,10 @@ import { lockTrial, type Trial } from './transaction.ts';
  * @throws TrialgateError `reward_refused` for a trial of a run, whose rewards only its verifier gives (invariant 6), and for a second,
  * different number
  */
-export async function reportReward(db: Database, input: { trialId: string; attempt?: number; reward: number }): Promise<Trial> {
+export async function reportReward(
+  db: Database,
+  input: { trialId: string; attempt?: number; reward: number },
+): Promise<Trial> {
   const { trialId, attempt, reward } = input;
   return db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);
@@ -17,9 +20,17 @@ export async function reportReward(db: Database, input: { trialId: string; attem
     if (attempt !== undefined && attempt !== trial.attempt) {
       throw new TrialgateError('attempt_closed', `trial ${trialId} is at attempt ${trial.attempt}, not ${attempt}`);
     }
-    if (trial.runId !== null) throw new TrialgateError('reward_refused', `trial ${trialId} belongs to run ${trial.runId}: only its verifier gives it rewards`);
+    if (trial.runId !== null)
+      throw new TrialgateError(
+        'reward_refused',
+        `trial ${trialId} belongs to run ${trial.runId}: only its verifier gives it rewards`,
+      );
     if (trial.reportedReward === reward) return trial;
-    if (trial.reportedReward !== null) throw new TrialgateError('reward_refused', `trial ${trialId} already has the reward ${trial.reportedReward}, which cannot change`);
+    if (trial.reportedReward !== null)
+      throw new TrialgateError(
+        'reward_refused',
+        `trial ${trialId} already has the reward ${trial.reportedReward}, which cannot change`,
+      );
     await tx.update(trials).set({ reportedReward: reward }).where(eq(trials.id, trialId));
     return { ...trial, reportedReward: reward };
   });

@@ -58,8 +58,16 @@ const remove = {
  * has not been renewed for `LEASE_SECONDS`. Returns null when the budgets have no room beside the other reservations, and when the attempt
  * is closed. Repeating it is harmless.
  */
-export async function reserveCall(db: Database, { trialId, attempt, callId, replies, tokens }: ReservationRequest): Promise<{ tokens: number | null } | null> {
-  const { rows: [row] } = await db.$client.query<{ tokens: string | null }>({ ...reserve, values: [trialId, attempt, callId, replies, tokens] });
+export async function reserveCall(
+  db: Database,
+  { trialId, attempt, callId, replies, tokens }: ReservationRequest,
+): Promise<{ tokens: number | null } | null> {
+  const {
+    rows: [row],
+  } = await db.$client.query<{ tokens: string | null }>({
+    ...reserve,
+    values: [trialId, attempt, callId, replies, tokens],
+  });
   return row ? { tokens: row.tokens === null ? null : Number(row.tokens) } : null;
 }
 

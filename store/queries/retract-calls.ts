@@ -8,9 +8,17 @@ import { calls, trials } from '../schema.ts';
  */
 export async function retractCalls(db: Database, ids: readonly string[]): Promise<void> {
   await db.transaction(async (tx) => {
-    const theirTrials = tx.selectDistinct({ id: calls.trialId }).from(calls).where(inArray(calls.id, [...ids]));
+    const theirTrials = tx
+      .selectDistinct({ id: calls.trialId })
+      .from(calls)
+      .where(inArray(calls.id, [...ids]));
     // Locks the trials first, as every other statement does: two of them wait for each other in one order and never deadlock.
-    const locked = await tx.select({ id: trials.id }).from(trials).where(inArray(trials.id, theirTrials)).orderBy(trials.id).for('no key update');
+    const locked = await tx
+      .select({ id: trials.id })
+      .from(trials)
+      .where(inArray(trials.id, theirTrials))
+      .orderBy(trials.id)
+      .for('no key update');
     const ofTrials = sql`trial_id = any(${sql.param(locked.map(({ id }) => id))}::text[])`;
     const given = sql`${sql.param([...ids])}::uuid[]`;
     await tx.execute(sql`

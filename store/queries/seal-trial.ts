@@ -51,9 +51,11 @@ export async function sealTrial(db: Database, input: SealInput): Promise<Trial> 
     if (trial.outcome || (row?.endedAt && !final)) return trial;
     const now = new Date();
     // Between two attempts only the trial ends: its last attempt has ended already.
-    if (!row?.endedAt) await tx.update(attempts).set({ outcome, reason, evidence, seconds, host, endedAt: now }).where(thisAttempt);
+    if (!row?.endedAt)
+      await tx.update(attempts).set({ outcome, reason, evidence, seconds, host, endedAt: now }).where(thisAttempt);
     const ended = { status: 'completed' as const, reason: reason ?? null, completedAt: trial.completedAt ?? now };
-    const sealed = UNFINISHED.includes(outcome) && !final ? ended : { ...ended, outcome, rewards, turnRewards, sealedAt: now };
+    const sealed =
+      UNFINISHED.includes(outcome) && !final ? ended : { ...ended, outcome, rewards, turnRewards, sealedAt: now };
     const [after] = await tx.update(trials).set(sealed).where(eq(trials.id, trialId)).returning();
     return after ?? trial;
   });

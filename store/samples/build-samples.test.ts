@@ -1,7 +1,12 @@
 import { expect, test } from 'vitest';
 import { buildSamples, type TrainableCall } from './build-samples.ts';
 
-const call = (id: string, prompt: number[], completion: number[], policyVersions: number | number[] = 0): TrainableCall => ({
+const call = (
+  id: string,
+  prompt: number[],
+  completion: number[],
+  policyVersions: number | number[] = 0,
+): TrainableCall => ({
   id,
   turn: id.charCodeAt(0) - 97,
   promptTokenIds: Int32Array.from(prompt),
@@ -11,7 +16,11 @@ const call = (id: string, prompt: number[], completion: number[], policyVersions
   temperature: 1,
 });
 const plain = (calls: TrainableCall[]) =>
-  buildSamples(calls).map(({ tokenIds, lossMask, callIds }) => ({ ids: [...tokenIds], mask: [...lossMask], calls: callIds.join('') }));
+  buildSamples(calls).map(({ tokenIds, lossMask, callIds }) => ({
+    ids: [...tokenIds],
+    mask: [...lossMask],
+    calls: callIds.join(''),
+  }));
 
 test('a turn that the next one repeats in its prompt is trained once, in one sample', () => {
   const [sample, ...rest] = buildSamples([call('a', [1, 2], [3, 4]), call('b', [1, 2, 3, 4, 9], [5], 1)]);
@@ -39,14 +48,22 @@ test('a turn that two branches share is trained in one of them', () => {
 });
 
 test('interleaved conversations give one sample each', () => {
-  const samples = plain([call('a', [1], [2]), call('x', [5], [6]), call('b', [1, 2, 7], [3]), call('y', [5, 6, 7], [8])]);
+  const samples = plain([
+    call('a', [1], [2]),
+    call('x', [5], [6]),
+    call('b', [1, 2, 7], [3]),
+    call('y', [5, 6, 7], [8]),
+  ]);
   expect(samples.map((sample) => sample.calls)).toEqual(['ab', 'xy']);
 });
 
 test('the same prompt sampled twice gives two samples', () => {
-  expect(plain([call('a', [1], [2]), call('b', [1], [2])]).map(({ mask }) => mask)).toEqual([[0, 1], [0, 1]]);
+  expect(plain([call('a', [1], [2]), call('b', [1], [2])]).map(({ mask }) => mask)).toEqual([
+    [0, 1],
+    [0, 1],
+  ]);
 });
 
-test('each token of a reply keeps the version that sampled it', () => {
+test('each token of a sample keeps the policy version that sampled it', () => {
   expect(buildSamples([call('a', [1], [2, 3, 4], [6, 6, 7])])[0]?.policyVersions).toEqual([null, 6, 6, 7]);
 });

@@ -44,9 +44,19 @@ type Node = { call: TrainableCall; tokenIds: Int32Array; parent: Node | null; is
 export function buildSamples(calls: readonly TrainableCall[]): TokenSample[] {
   const nodes: Node[] = [];
   for (const call of calls) {
-    const parent = longest(nodes.filter((node) => node.call.temperature === call.temperature && startsWith(call.promptTokenIds, node.tokenIds)));
+    const parent = longest(
+      nodes.filter(
+        (node) => node.call.temperature === call.temperature && startsWith(call.promptTokenIds, node.tokenIds),
+      ),
+    );
     if (parent) parent.isLeaf = false;
-    nodes.push({ call, tokenIds: concat(call.promptTokenIds, call.completionTokenIds), parent, isLeaf: true, isTrained: false });
+    nodes.push({
+      call,
+      tokenIds: concat(call.promptTokenIds, call.completionTokenIds),
+      parent,
+      isLeaf: true,
+      isTrained: false,
+    });
   }
   return nodes.filter((node) => node.isLeaf).map(sampleTo);
 }
@@ -63,13 +73,23 @@ function sampleTo(leaf: Node): TokenSample {
     callIds.unshift(node.call.id);
     if (node.isTrained) continue;
     node.isTrained = true;
-    const { promptTokenIds, completionTokenIds, logprobs: own, samplingMask: kept, policyVersions: versions } = node.call;
+    const {
+      promptTokenIds,
+      completionTokenIds,
+      logprobs: own,
+      samplingMask: kept,
+      policyVersions: versions,
+    } = node.call;
     const start = promptTokenIds.length;
     lossMask.fill(1, start, start + completionTokenIds.length);
     logprobs.set(own, start);
     turns.fill(node.call.turn, start, start + completionTokenIds.length);
     kept?.forEach((ids, i) => (samplingMask[start + i] = ids));
-    completionTokenIds.forEach((_, i) => (policyVersions[start + i] = versions === null || typeof versions === 'number' ? versions : (versions[i] ?? null)));
+    completionTokenIds.forEach(
+      (_, i) =>
+        (policyVersions[start + i] =
+          versions === null || typeof versions === 'number' ? versions : (versions[i] ?? null)),
+    );
   }
   return { tokenIds, lossMask, logprobs, samplingMask, policyVersions, turns, temperature: call.temperature, callIds };
 }

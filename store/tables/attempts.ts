@@ -9,7 +9,9 @@ export type Evidence = (typeof EVIDENCE)[number];
 export const attempts = pgTable(
   'attempts',
   {
-    trialId: text('trial_id').notNull().references(() => trials.id, { onDelete: 'cascade' }),
+    trialId: text('trial_id')
+      .notNull()
+      .references(() => trials.id, { onDelete: 'cascade' }),
     attempt: integer().notNull(),
     outcome: text({ enum: OUTCOMES }),
     reason: text(),

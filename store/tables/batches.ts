@@ -5,7 +5,9 @@ import { runs } from './runs.ts';
 export const batches = pgTable(
   'batches',
   {
-    runId: text('run_id').notNull().references(() => runs.id, { onDelete: 'cascade' }),
+    runId: text('run_id')
+      .notNull()
+      .references(() => runs.id, { onDelete: 'cascade' }),
     iteration: integer().notNull(),
     take: integer().notNull(),
     sha256: text().notNull(),

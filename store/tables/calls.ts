@@ -65,8 +65,8 @@ export const calls = pgTable(
     /** The sampling settings of the call, after those of the run were applied. */
     sampling: jsonb().$type<Record<string, unknown>>().notNull(),
     engine: text(),
-    /** The pool's version label while the call ran: `{run}@{version}`. */
-    policyLabel: text('policy_label'),
+    /** The pool's weight version while the call ran: `{run}@{version}`. */
+    weightVersion: text('weight_version'),
     /** The oldest version that sampled a token of the reply. */
     policyVersion: integer('policy_version'),
     /** The version of each part of the reply; null when one version sampled all of it. */

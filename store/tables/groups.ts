@@ -12,7 +12,9 @@ export const groups = pgTable(
   'groups',
   {
     id: text().primaryKey(),
-    runId: text('run_id').notNull().references(() => runs.id, { onDelete: 'cascade' }),
+    runId: text('run_id')
+      .notNull()
+      .references(() => runs.id, { onDelete: 'cascade' }),
     kind: text({ enum: GROUP_KINDS }).notNull(),
     /** Null for an evaluation. */
     iteration: integer(),
@@ -34,5 +36,8 @@ export const groups = pgTable(
     /** The time of its quorum, its end or its deadline. A straggler that is carried over may run longer. */
     endedAt: timestamp('ended_at', { withTimezone: true }),
   },
-  (t) => [index('groups_by_batch').on(t.runId, t.batchIteration, t.batchTake), index('groups_by_take').on(t.runId, t.iteration, t.take)],
+  (t) => [
+    index('groups_by_batch').on(t.runId, t.batchIteration, t.batchTake),
+    index('groups_by_take').on(t.runId, t.iteration, t.take),
+  ],
 );

@@ -7,7 +7,9 @@ export const TAKE_STATUSES = ['open', 'done', 'superseded'] as const;
 export const iterations = pgTable(
   'iterations',
   {
-    runId: text('run_id').notNull().references(() => runs.id, { onDelete: 'cascade' }),
+    runId: text('run_id')
+      .notNull()
+      .references(() => runs.id, { onDelete: 'cascade' }),
     iteration: integer().notNull(),
     take: integer().notNull(),
     status: text({ enum: TAKE_STATUSES }).notNull().default('open'),

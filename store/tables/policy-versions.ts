@@ -6,7 +6,9 @@ import { runs } from './runs.ts';
 export const policyVersions = pgTable(
   'policy_versions',
   {
-    runId: text('run_id').notNull().references(() => runs.id, { onDelete: 'cascade' }),
+    runId: text('run_id')
+      .notNull()
+      .references(() => runs.id, { onDelete: 'cascade' }),
     version: integer().notNull(),
     parentVersion: integer('parent_version'),
     iteration: integer(),

@@ -1,14 +1,16 @@
 import { integer, pgTable, primaryKey, real, text, timestamp } from 'drizzle-orm/pg-core';
 import { runs } from './runs.ts';
 
-/** What each replica confirmed for each version: the label that was read back, the checksum of its weights, its canary. */
+/** What each replica confirmed for each version: the weight version that was read back, the checksum of its weights, its canary. */
 export const publications = pgTable(
   'publications',
   {
-    runId: text('run_id').notNull().references(() => runs.id, { onDelete: 'cascade' }),
+    runId: text('run_id')
+      .notNull()
+      .references(() => runs.id, { onDelete: 'cascade' }),
     version: integer().notNull(),
     replica: text().notNull(),
-    label: text().notNull(),
+    weightVersion: text('weight_version').notNull(),
     checksum: text().notNull(),
     /** The mean absolute difference from the trainer's log-probabilities, in nats. Old rows have the largest difference. */
     canaryDifference: real('canary_difference').notNull(),

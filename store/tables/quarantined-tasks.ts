@@ -5,7 +5,9 @@ import { runs } from './runs.ts';
 export const quarantinedTasks = pgTable(
   'quarantined_tasks',
   {
-    runId: text('run_id').notNull().references(() => runs.id, { onDelete: 'cascade' }),
+    runId: text('run_id')
+      .notNull()
+      .references(() => runs.id, { onDelete: 'cascade' }),
     task: text().notNull(),
     /** A sentence for a person. */
     reason: text().notNull(),

@@ -20,7 +20,9 @@ export type Refusal = {
 
 /** The number of a trial's refused requests, and the latest ones. Each trial has one row of bounded size. */
 export const refusals = pgTable('refusals', {
-  trialId: text('trial_id').primaryKey().references(() => trials.id, { onDelete: 'cascade' }),
+  trialId: text('trial_id')
+    .primaryKey()
+    .references(() => trials.id, { onDelete: 'cascade' }),
   count: integer().notNull(),
   /** The refusals, the latest first. */
   latest: jsonb().$type<Refusal[]>().notNull(),

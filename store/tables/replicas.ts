@@ -10,8 +10,8 @@ export const replicas = pgTable('replicas', {
   pool: text().notNull().default(DEPLOYMENT_POOL),
   /** The run that owns it now. */
   runId: text('run_id'),
-  /** The version label that the replica has or is being given: `{run}@{version}`. */
-  label: text(),
+  /** The weight version that the replica has or is being given: `{run}@{version}`. */
+  weightVersion: text('weight_version'),
   /** False while weights are being published to it, or when it did not confirm them. */
   inRotation: boolean('in_rotation').notNull().default(true),
   updatedAt: timestamp('updated_at', { withTimezone: true }).notNull().defaultNow(),

@@ -6,7 +6,7 @@ export type Outcome = (typeof OUTCOMES)[number];
 
 export const TRIAL_STATUSES = ['created', 'completed', 'deleted'] as const;
 
-/** Reasons of a refused call after which the agent cannot go on: the trial's outcome becomes `truncated`. */
+/** Reasons of a refused call that make the trial's outcome `truncated`, also if its agent goes on with a shorter request. */
 export const EXHAUSTED = ['budget_exhausted', 'context_length_exceeded'] as const;
 export type ExhaustedLimit = (typeof EXHAUSTED)[number];
 
@@ -36,7 +36,8 @@ export const trials = pgTable(
     /** Null for a session opened by hand, outside any run. */
     runId: text('run_id'),
     groupId: text('group_id'),
-    member: integer(),
+    /** The trial's place in its group, counted from 0. */
+    trialIndex: integer('trial_index'),
     task: text(),
     agent: text(),
     /** The values by which the client that opened the trial finds it again. */
@@ -73,5 +74,9 @@ export const trials = pgTable(
     completedAt: timestamp('completed_at', { withTimezone: true }),
     sealedAt: timestamp('sealed_at', { withTimezone: true }),
   },
-  (t) => [index('trials_by_group').on(t.groupId), index('trials_by_run').on(t.runId), index('trials_by_age').on(t.createdAt, t.id)],
+  (t) => [
+    index('trials_by_group').on(t.groupId),
+    index('trials_by_run').on(t.runId),
+    index('trials_by_age').on(t.createdAt, t.id),
+  ],
 );

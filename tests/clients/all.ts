@@ -27,19 +27,35 @@ export const sandboxVariables = ({ trialUrl, key }: Pick<Place, 'trialUrl' | 'ke
 
 type StartOf = Client['start'];
 
-const pythonScript = (script: string): StartOf => (place, modes) => ({ ...inPython(place.folder, join(place.scripts, script), [...modes]), env: sandboxVariables(place) });
-const nodeScript = (script: string): StartOf => (place, modes) => ({ file: process.execPath, args: [join(place.scripts, script), ...modes], env: sandboxVariables(place) });
+const pythonScript =
+  (script: string): StartOf =>
+  (place, modes) => ({
+    ...inPython(place.folder, join(place.scripts, script), [...modes]),
+    env: sandboxVariables(place),
+  });
+const nodeScript =
+  (script: string): StartOf =>
+  (place, modes) => ({
+    file: process.execPath,
+    args: [join(place.scripts, script), ...modes],
+    env: sandboxVariables(place),
+  });
 /** Starts a script with packages of its own. It runs from the client's folder, as in a project. */
-const projectScript = (script: string): StartOf => (place, modes) => ({
-  file: process.execPath,
-  args: [join(place.work, script), ...modes],
-  env: sandboxVariables(place),
-  files: { [`work/${script}`]: readFileSync(join(place.scripts, script), 'utf8') },
-  packages: join(place.folder, 'node_modules'),
-});
+const projectScript =
+  (script: string): StartOf =>
+  (place, modes) => ({
+    file: process.execPath,
+    args: [join(place.work, script), ...modes],
+    env: sandboxVariables(place),
+    files: { [`work/${script}`]: readFileSync(join(place.scripts, script), 'utf8') },
+    packages: join(place.folder, 'node_modules'),
+  });
 
 /** Starts a program of a virtual environment by its interpreter, because its first line names the folder in which it was installed. */
-const inPython = (folder: string, program: string, args: string[] = []) => ({ file: join(folder, 'bin/python'), args: [program, ...args] });
+const inPython = (folder: string, program: string, args: string[] = []) => ({
+  file: join(folder, 'bin/python'),
+  args: [program, ...args],
+});
 
 const SDKS: Install = { python: 'sdks' };
 const LITELLM: Install = { python: 'litellm' };
@@ -67,10 +83,48 @@ const ANTHROPIC_MODES: readonly Mode[] = [
 const TASKS: readonly Mode[] = [{ name: 'task' }, { name: RETRY }];
 
 export const CLIENTS: readonly Client[] = [
-  { name: 'openai-python', version: '3.54.0', protocol: 'responses', install: SDKS, bringsTools: true, besideVllm: true, says: FOUR, modes: OPENAI_MODES, start: pythonScript('openai_sdk.py') },
-  { name: 'openai-node', protocol: 'responses', install: { own: 'openai' }, bringsTools: true, besideVllm: true, says: FOUR, modes: OPENAI_MODES, start: nodeScript('openai_sdk.ts') },
-  { name: 'anthropic-python', version: '2.12.0', protocol: 'messages', install: SDKS, bringsTools: true, besideVllm: true, says: FOUR, modes: ANTHROPIC_MODES, start: pythonScript('anthropic_sdk.py') },
-  { name: 'anthropic-node', protocol: 'messages', install: { own: '@anthropic-ai/sdk' }, bringsTools: true, besideVllm: true, says: FOUR, modes: ANTHROPIC_MODES, start: nodeScript('anthropic_sdk.ts') },
+  {
+    name: 'openai-python',
+    version: '3.54.0',
+    protocol: 'responses',
+    install: SDKS,
+    bringsTools: true,
+    besideVllm: true,
+    says: FOUR,
+    modes: OPENAI_MODES,
+    start: pythonScript('openai_sdk.py'),
+  },
+  {
+    name: 'openai-node',
+    protocol: 'responses',
+    install: { own: 'openai' },
+    bringsTools: true,
+    besideVllm: true,
+    says: FOUR,
+    modes: OPENAI_MODES,
+    start: nodeScript('openai_sdk.ts'),
+  },
+  {
+    name: 'anthropic-python',
+    version: '2.12.0',
+    protocol: 'messages',
+    install: SDKS,
+    bringsTools: true,
+    besideVllm: true,
+    says: FOUR,
+    modes: ANTHROPIC_MODES,
+    start: pythonScript('anthropic_sdk.py'),
+  },
+  {
+    name: 'anthropic-node',
+    protocol: 'messages',
+    install: { own: '@anthropic-ai/sdk' },
+    bringsTools: true,
+    besideVllm: true,
+    says: FOUR,
+    modes: ANTHROPIC_MODES,
+    start: nodeScript('anthropic_sdk.ts'),
+  },
   {
     name: 'langgraph',
     version: '1.2.22',
@@ -159,8 +213,19 @@ export const CLIENTS: readonly Client[] = [
     modes: [
       { name: 'CodeAgent' },
       { name: 'CodeAgent, streamed' },
-      { name: 'CodeAgent, structured', says: [{ thought: 'I look.', code: 'seen = ls(".")\nprint(seen)' }, { thought: 'I saw it.', code: 'final_answer(seen)' }].map((each) => JSON.stringify(each)), constrained: 2 },
-      { name: 'ToolCallingAgent', says: [...LS_ONCE, calling({ name: 'final_answer', arguments: { answer: 'a.txt' } })], constrained: 2 },
+      {
+        name: 'CodeAgent, structured',
+        says: [
+          { thought: 'I look.', code: 'seen = ls(".")\nprint(seen)' },
+          { thought: 'I saw it.', code: 'final_answer(seen)' },
+        ].map((each) => JSON.stringify(each)),
+        constrained: 2,
+      },
+      {
+        name: 'ToolCallingAgent',
+        says: [...LS_ONCE, calling({ name: 'final_answer', arguments: { answer: 'a.txt' } })],
+        constrained: 2,
+      },
       { name: RETRY },
     ],
     start: pythonScript('smolagents_agents.py'),
@@ -213,12 +278,26 @@ export const CLIENTS: readonly Client[] = [
     besideVllm: true,
     oneMode: true,
     modes: TASKS,
-    says: [...TWICE('bash', (turn) => ({ command: `echo ${turn}` })).slice(0, 2), calling({ name: 'bash', arguments: { command: 'echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT' } })],
+    says: [
+      ...TWICE('bash', (turn) => ({ command: `echo ${turn}` })).slice(0, 2),
+      calling({ name: 'bash', arguments: { command: 'echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT' } }),
+    ],
     start: (place, [mode = '']) => ({
-      ...inPython(place.folder, join(place.folder, 'bin/mini'), ['--yolo', '--exit-immediately', '--model', 'openai/policy', '--task', asking(mode), '--output', join(place.home, 'trajectory.json')]),
+      ...inPython(place.folder, join(place.folder, 'bin/mini'), [
+        '--yolo',
+        '--exit-immediately',
+        '--model',
+        'openai/policy',
+        '--task',
+        asking(mode),
+        '--output',
+        join(place.home, 'trajectory.json'),
+      ]),
       env: {
         ...sandboxVariables(place),
-        MSWEA_CONFIGURED: 'true', MSWEA_COST_TRACKING: 'ignore_errors', MSWEA_SILENT_STARTUP: '1',
+        MSWEA_CONFIGURED: 'true',
+        MSWEA_COST_TRACKING: 'ignore_errors',
+        MSWEA_SILENT_STARTUP: '1',
         // Bounds the requests to a model that never calls its tool.
         MSWEA_GLOBAL_CALL_LIMIT: '4',
         LITELLM_LOCAL_MODEL_COST_MAP: 'True',
@@ -237,8 +316,32 @@ export const CLIENTS: readonly Client[] = [
     modes: TASKS,
     says: ['hello.py\n```\nraise SystemExit(1)\n```\n', 'hello.py\n```\nprint("hello")\n```\n'],
     start: (place, [mode = '']) => ({
-      ...inPython(place.folder, join(place.folder, 'bin/aider'), ['--model', 'openai/policy', '--message', `Write hello.py (${mode}).`, '--yes-always', '--no-git', '--edit-format', 'whole', '--no-show-model-warnings', '--no-check-update', '--no-analytics', '--no-show-release-notes', '--no-fancy-input', '--no-pretty', '--no-detect-urls', '--auto-test', '--test-cmd', 'python3 hello.py', 'hello.py']),
-      env: { ...sandboxVariables(place), OPENAI_API_BASE: `${place.trialUrl}/v1`, LITELLM_LOCAL_MODEL_COST_MAP: 'True' },
+      ...inPython(place.folder, join(place.folder, 'bin/aider'), [
+        '--model',
+        'openai/policy',
+        '--message',
+        `Write hello.py (${mode}).`,
+        '--yes-always',
+        '--no-git',
+        '--edit-format',
+        'whole',
+        '--no-show-model-warnings',
+        '--no-check-update',
+        '--no-analytics',
+        '--no-show-release-notes',
+        '--no-fancy-input',
+        '--no-pretty',
+        '--no-detect-urls',
+        '--auto-test',
+        '--test-cmd',
+        'python3 hello.py',
+        'hello.py',
+      ]),
+      env: {
+        ...sandboxVariables(place),
+        OPENAI_API_BASE: `${place.trialUrl}/v1`,
+        LITELLM_LOCAL_MODEL_COST_MAP: 'True',
+      },
     }),
   },
   {
@@ -257,9 +360,12 @@ export const CLIENTS: readonly Client[] = [
       file: join(place.folder, 'node_modules/@anthropic-ai/claude-code-linux-x64/claude'),
       args: ['--print', '--model', 'policy', '--dangerously-skip-permissions', asking(mode)],
       env: {
-        ...sandboxVariables(place), ANTHROPIC_SMALL_FAST_MODEL: 'policy', CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+        ...sandboxVariables(place),
+        ANTHROPIC_SMALL_FAST_MODEL: 'policy',
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
         // Claude Code skips its questions for root only when this variable says that it runs in a sandbox.
-        IS_SANDBOX: '1', DISABLE_AUTOUPDATER: '1',
+        IS_SANDBOX: '1',
+        DISABLE_AUTOUPDATER: '1',
       },
     }),
   },
@@ -280,8 +386,20 @@ export const CLIENTS: readonly Client[] = [
       env: sandboxVariables(place),
       files: {
         '.codex/config.toml': [
-          'model = "policy"', 'model_provider = "trial"', 'model_context_window = 100000', 'check_for_update_on_startup = false', '', '[model_providers.trial]', 'name = "trial"', `base_url = "${place.trialUrl}/v1"`,
-          'env_key = "OPENAI_API_KEY"', 'wire_api = "responses"', '', '[analytics]', 'enabled = false', '',
+          'model = "policy"',
+          'model_provider = "trial"',
+          'model_context_window = 100000',
+          'check_for_update_on_startup = false',
+          '',
+          '[model_providers.trial]',
+          'name = "trial"',
+          `base_url = "${place.trialUrl}/v1"`,
+          'env_key = "OPENAI_API_KEY"',
+          'wire_api = "responses"',
+          '',
+          '[analytics]',
+          'enabled = false',
+          '',
         ].join('\n'),
       },
     }),
@@ -302,10 +420,23 @@ export const CLIENTS: readonly Client[] = [
       args: ['run', '--model', 'trial/policy', asking(mode)],
       env: { ...sandboxVariables(place), OPENCODE_DISABLE_AUTOUPDATE: 'true', OPENCODE_DISABLE_MODELS_FETCH: 'true' },
       files: {
-        '.config/opencode/opencode.json': JSON.stringify({
-          provider: { trial: { npm: '@ai-sdk/openai-compatible', name: 'trial', options: { baseURL: '{env:OPENAI_BASE_URL}', apiKey: '{env:OPENAI_API_KEY}' }, models: { policy: { name: 'policy', tool_call: true, limit: { context: 100_000, output: 4_000 } } } } },
-          permission: 'allow', autoupdate: false, share: 'disabled',
-        }, null, 2),
+        '.config/opencode/opencode.json': JSON.stringify(
+          {
+            provider: {
+              trial: {
+                npm: '@ai-sdk/openai-compatible',
+                name: 'trial',
+                options: { baseURL: '{env:OPENAI_BASE_URL}', apiKey: '{env:OPENAI_API_KEY}' },
+                models: { policy: { name: 'policy', tool_call: true, limit: { context: 100_000, output: 4_000 } } },
+              },
+            },
+            permission: 'allow',
+            autoupdate: false,
+            share: 'disabled',
+          },
+          null,
+          2,
+        ),
       },
     }),
   },
@@ -318,7 +449,11 @@ export const CLIENTS: readonly Client[] = [
     branches: true,
     says: ONE_TEXT,
     modes: [{ name: 'chat' }, { name: 'chat, streamed' }, { name: 'json_schema', says: AS_JSON, constrained: 1 }],
-    start: (place, modes) => ({ file: join(place.folder, 'java'), args: [join(place.scripts, 'HttpClientTalk.java'), ...modes], env: sandboxVariables(place) }),
+    start: (place, modes) => ({
+      file: join(place.folder, 'java'),
+      args: [join(place.scripts, 'HttpClientTalk.java'), ...modes],
+      env: sandboxVariables(place),
+    }),
   },
   {
     name: 'raw-http',
@@ -328,7 +463,13 @@ export const CLIENTS: readonly Client[] = [
     direct: true,
     branches: true,
     says: ONE_TEXT,
-    modes: [{ name: 'one piece' }, { name: 'pieces' }, { name: 'chunked' }, { name: 'chunked, streamed' }, { name: 'pipelined' }],
+    modes: [
+      { name: 'one piece' },
+      { name: 'pieces' },
+      { name: 'chunked' },
+      { name: 'chunked, streamed' },
+      { name: 'pipelined' },
+    ],
     start: nodeScript('raw_http.ts'),
   },
 ];

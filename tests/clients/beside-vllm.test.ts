@@ -20,9 +20,21 @@ const sessions = new Map<string, Promise<ToySession>>();
 /** A gateway that asks for no key stands in for vLLM, because the toy engine itself serves only chat. */
 beforeEach(async () => {
   postgres = await TestPostgres.create();
-  engine = await Object.assign(new TokenEngine(), { answer: ({ messages }) => ({ text: `nonsense ${messages.length}`, ends: false }) } satisfies Partial<TokenEngine>).start();
-  const options = { host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' };
-  gateways = [await startGateway({ ...options, settings: { tokenIn: false } }), await startGateway({ ...options, settings: { tokenIn: false, compat: 'verl' } })];
+  engine = await Object.assign(new TokenEngine(), {
+    answer: ({ messages }) => ({ text: `nonsense ${messages.length}`, ends: false }),
+  } satisfies Partial<TokenEngine>).start();
+  const options = {
+    host: '127.0.0.1',
+    port: 0,
+    engines: [engine.url],
+    databaseUrl: postgres.url,
+    adminKey: ADMIN_KEY,
+    secret: 'a secret of sixteen characters',
+  };
+  gateways = [
+    await startGateway({ ...options, settings: { tokenIn: false } }),
+    await startGateway({ ...options, settings: { tokenIn: false, compat: 'verl' } }),
+  ];
 });
 
 afterEach(async () => {
@@ -34,40 +46,57 @@ afterEach(async () => {
 async function where(signal: AbortSignal) {
   const [url = '', direct = ''] = gateways.map((gateway) => gateway.url);
   await trialOverHttp({ url: direct, adminKey: ADMIN_KEY }, 'direct');
-  return { folder: REPOSITORY, gateway: { url, adminKey: ADMIN_KEY }, vllm: `${direct}/direct`, limitMs: 120_000, signal };
+  return {
+    folder: REPOSITORY,
+    gateway: { url, adminKey: ADMIN_KEY },
+    vllm: `${direct}/direct`,
+    limitMs: 120_000,
+    signal,
+  };
 }
 
 function played(client: Client): Promise<ToySession> {
-  const session = sessions.get(client.name) ?? toySession(client, { folder: REPOSITORY, databaseUrl: postgres.url, limitMs: 120_000 });
+  const session =
+    sessions.get(client.name) ??
+    toySession(client, { folder: REPOSITORY, databaseUrl: postgres.url, limitMs: 120_000 });
   sessions.set(client.name, session);
   return session;
 }
 
-test.for(OWN)('$name: equal answers compare equal, and every turn with its tools is asked again', async (client, { signal }) => {
-  const at = await where(signal);
-  const { ran, compared, recorded } = await clientBesideVllm(client, at);
-  expect(ran.code, ran.output).toBe(0);
-  expect(compared.filter(differs)).toEqual([]);
-  expect(recorded).toMatchObject({ calls: compared.length, unfinished: 0 });
-  const roles = new Set<string>();
-  engine.before = ({ body }) => body.messages.forEach(({ role }) => roles.add(role));
-  const session = await sessionBesideVllm(client, await played(client), at);
-  expect(session.compared.filter(differs)).toEqual([]);
-  expect(session.compared.length).toBe(compared.length);
-  expect(session.recorded).toMatchObject({ calls: compared.length, unfinished: 0 });
-  expect(roles).toContain('tool');
-});
+test.for(OWN)(
+  'the comparison with vLLM finds equal replies equal for $name and repeats every turn of its session with tools',
+  async (client, { signal }) => {
+    const at = await where(signal);
+    const { ran, compared, recorded } = await clientBesideVllm(client, at);
+    expect(ran.code, ran.output).toBe(0);
+    expect(compared.filter(differs)).toEqual([]);
+    expect(recorded).toMatchObject({ calls: compared.length, unfinished: 0 });
+    const roles = new Set<string>();
+    engine.before = ({ body }) => body.messages.forEach(({ role }) => roles.add(role));
+    const session = await sessionBesideVllm(client, await played(client), at);
+    expect(session.compared.filter(differs)).toEqual([]);
+    expect(session.compared.length).toBe(compared.length);
+    expect(session.recorded).toMatchObject({ calls: compared.length, unfinished: 0 });
+    expect(roles).toContain('tool');
+  },
+);
 
-test.for(OWN)('$name: answers that differ do not compare equal, and what is refused is counted', async (client, { signal }) => {
-  let asked = 0;
-  let messages = 0;
-  engine.before = ({ body }) => void (messages = body.messages.length);
-  engine.fault = () => (messages > 5 ? 422 : null);
-  engine.answer = () => ({ text: `nonsense ${asked++}`, ends: false });
-  const at = await where(signal);
-  const { compared, recorded } = await sessionBesideVllm(client, await played(client), at);
-  const answered = compared.filter(isAnswered);
-  expect([answered.filter(differs).length, compared.filter(differs).length]).toEqual([answered.length, answered.length]);
-  expect(refusedIn(compared)).toEqual({ 422: compared.length - answered.length });
-  expect(recorded).toMatchObject({ calls: answered.length, unfinished: compared.length - answered.length });
-});
+test.for(OWN)(
+  'the comparison with vLLM finds different replies different for $name and counts refused requests',
+  async (client, { signal }) => {
+    let asked = 0;
+    let messages = 0;
+    engine.before = ({ body }) => void (messages = body.messages.length);
+    engine.fault = () => (messages > 5 ? 422 : null);
+    engine.answer = () => ({ text: `nonsense ${asked++}`, ends: false });
+    const at = await where(signal);
+    const { compared, recorded } = await sessionBesideVllm(client, await played(client), at);
+    const answered = compared.filter(isAnswered);
+    expect([answered.filter(differs).length, compared.filter(differs).length]).toEqual([
+      answered.length,
+      answered.length,
+    ]);
+    expect(refusedIn(compared)).toEqual({ 422: compared.length - answered.length });
+    expect(recorded).toMatchObject({ calls: answered.length, unfinished: compared.length - answered.length });
+  },
+);

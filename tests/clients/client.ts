@@ -35,7 +35,11 @@ export type Mode = {
 };
 
 /** The source of the client: a lock of `python/` or of `npm/`, one of this repository's own packages, or a program of the machine. */
-export type Install = { python: 'sdks' | 'litellm' | 'aider' } | { npm: 'js-sdks' | 'claude-code' | 'codex' | 'opencode' } | { own: string } | { program: string; why: string };
+export type Install =
+  | { python: 'sdks' | 'litellm' | 'aider' }
+  | { npm: 'js-sdks' | 'claude-code' | 'codex' | 'opencode' }
+  | { own: string }
+  | { program: string; why: string };
 
 /** A program by others that talks to a model. */
 export type Client = {
@@ -69,7 +73,8 @@ export const RETRY = 'retry';
 export const asking = (mode: string): string => `Look into the folder (${mode}), then say what you saw.`;
 
 /** Returns the mode of a request. */
-export const modeIn = ({ modes }: Pick<Client, 'modes'>, request: string): Mode | null => modes.find(({ name }) => request.includes(`(${name})`)) ?? null;
+export const modeIn = ({ modes }: Pick<Client, 'modes'>, request: string): Mode | null =>
+  modes.find(({ name }) => request.includes(`(${name})`)) ?? null;
 
 /** True when a request is beside the client's conversation in this mode, such as one for a title. */
 export const isBeside = (client: Pick<Client, 'bringsTools'>, mode: Mode | null, { tools }: JsonObject): boolean =>

@@ -3,7 +3,16 @@ import { TestPostgres } from '../support/harness/postgres.ts';
 import { startGateway } from '../../gateway/node.ts';
 import { withVllm } from '../support/harness/own-vllm.ts';
 import { CLIENTS } from './all.ts';
-import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type BesideResult } from './beside-vllm.ts';
+import {
+  clientBesideVllm,
+  differs,
+  firstDifference,
+  isAnswered,
+  ONE_AT_A_TIME,
+  refusedIn,
+  sessionBesideVllm,
+  type BesideResult,
+} from './beside-vllm.ts';
 import { RETRY, type Client } from './client.ts';
 import { install } from './install.ts';
 import { runAsAgent } from './run-as-agent.ts';
@@ -31,34 +40,67 @@ beforeAll(async () => {
   for (const [i, client] of CLIENTS.entries()) {
     const playing = (lanes[i % SIDE_BY_SIDE] ?? Promise.resolve()).then(() => playToy(client, postgres.url, signal));
     played.set(client.name, playing);
-    const again = client.modes.some(({ constrained }) => constrained) ? playing.then(() => playToy(client, postgres.url, signal, { constrained_decoding: 'hint' })) : playing;
+    const again = client.modes.some(({ constrained }) => constrained)
+      ? playing.then(() => playToy(client, postgres.url, signal, { constrained_decoding: 'hint' }))
+      : playing;
     hinted.set(client.name, again);
-    const last = AS_AGENT.includes(client) ? again.then(() => playToy(client, postgres.url, signal, {}, runAsAgent)) : again;
+    const last = AS_AGENT.includes(client)
+      ? again.then(() => playToy(client, postgres.url, signal, {}, runAsAgent))
+      : again;
     asAgent.set(client.name, last);
     lanes[i % SIDE_BY_SIDE] = last;
   }
   try {
-    await withVllm(async (vllm) => {
-      const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [vllm], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings: { tokenIn: false } });
-      for (const client of BESIDE_VLLM) {
-        const first = await played.get(client.name);
-        if (typeof first !== 'object' || first instanceof Error) continue;
-        const at = { folder: await install(client.install, signal), gateway: { url: gateway.url, adminKey: ADMIN_KEY }, vllm, limitMs: 180_000, signal };
-        const both = async () => ({ alone: await clientBesideVllm(client, at), session: await sessionBesideVllm(client, first, at) });
-        besideVllm.set(client.name, await both().catch(asError));
-      }
-      await gateway.close();
-    }, signal, { args: ONE_AT_A_TIME, cacheGiB: 3, layers: 4 });
+    await withVllm(
+      async (vllm) => {
+        const gateway = await startGateway({
+          host: '127.0.0.1',
+          port: 0,
+          engines: [vllm],
+          databaseUrl: postgres.url,
+          adminKey: ADMIN_KEY,
+          secret: 'a secret of sixteen characters',
+          settings: { tokenIn: false },
+        });
+        for (const client of BESIDE_VLLM) {
+          const first = await played.get(client.name);
+          if (typeof first !== 'object' || first instanceof Error) continue;
+          const at = {
+            folder: await install(client.install, signal),
+            gateway: { url: gateway.url, adminKey: ADMIN_KEY },
+            vllm,
+            limitMs: 180_000,
+            signal,
+          };
+          const both = async () => ({
+            alone: await clientBesideVllm(client, at),
+            session: await sessionBesideVllm(client, first, at),
+          });
+          besideVllm.set(client.name, await both().catch(asError));
+        }
+        await gateway.close();
+      },
+      signal,
+      { args: ONE_AT_A_TIME, cacheGiB: 3, layers: 4 },
+    );
   } finally {
     await Promise.all(lanes);
     await postgres.close();
   }
 });
 
-async function playToy(client: Client, databaseUrl: string, signal: AbortSignal, sampling: Record<string, unknown> = {}, run?: typeof runAsAgent): Promise<Result<ToySession>> {
+async function playToy(
+  client: Client,
+  databaseUrl: string,
+  signal: AbortSignal,
+  sampling: Record<string, unknown> = {},
+  run?: typeof runAsAgent,
+): Promise<Result<ToySession>> {
   const folder = await install(client.install, signal).catch((error: unknown) => ({ why: String(error) }));
   if (typeof folder === 'object') return folder.why;
-  return toySession(client, { folder, databaseUrl, limitMs: 180_000, sampling, ...(run ? { run } : {}) }).catch(asError);
+  return toySession(client, { folder, databaseUrl, limitMs: 180_000, sampling, ...(run ? { run } : {}) }).catch(
+    asError,
+  );
 }
 
 const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));
@@ -68,45 +110,68 @@ function found<T>(result: Result<T> | undefined, { name }: Client, skip: (why: s
   return typeof result === 'string' || result === undefined ? skip(`${name} does not install: ${result}`) : result;
 }
 
-test.for(CLIENTS)('$name finishes with tools and streams; each generation is recorded once, with the sampled ids and the text that the client received', async (client, { skip }) => {
-  const { ran, recorded, faults, generated, modes } = found(await played.get(client.name), client, skip);
-  expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
-  expect(faults).toEqual([]);
-  expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, realigned: 0 });
-  expect(recorded.protocols).toContain(client.protocol);
-  expect(recorded.clean > 0).toBe(client.branches !== true);
-  expect(modes.map(({ mode }) => mode).toSorted()).toEqual(client.modes.map(({ name }) => name).toSorted());
-  // Every token of a trainable call is trained once.
-  expect(recorded.trained).toBe(recorded.trainable);
-});
+test.for(CLIENTS)(
+  '$name finishes with tools and streams; the gateway records each generation once, with the sampled ids and the text that the client received',
+  async (client, { skip }) => {
+    const { ran, recorded, faults, generated, modes } = found(await played.get(client.name), client, skip);
+    expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
+    expect(faults).toEqual([]);
+    expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, realigned: 0 });
+    expect(recorded.protocols).toContain(client.protocol);
+    expect(recorded.clean > 0).toBe(client.branches !== true);
+    expect(modes.map(({ mode }) => mode).toSorted()).toEqual(client.modes.map(({ name }) => name).toSorted());
+    // Every token of a trainable call is trained once.
+    expect(recorded.trained).toBe(recorded.trainable);
+  },
+);
 
-test.for(CLIENTS)('$name: the calls of its modes are trainable, and those that a grammar or a forced tool constrains are marked with the reason', async (client, { skip }) => {
-  const { modes } = found(await played.get(client.name), client, skip);
-  const expected = client.modes.map(({ name, constrained = 0 }) => [name, constrained, constrained > 0 ? ['sampling_not_reproducible'] : []]);
-  expect(Object.fromEntries(modes.map(({ mode, ...each }) => [mode, [each.untrainable, each.reasons]]))).toEqual(Object.fromEntries(expected.map(([name, ...rest]) => [name, rest])));
-});
+test.for(CLIENTS)(
+  '$name: the calls of its modes are trainable, except those that a grammar or a forced tool constrains, which are marked with the reason',
+  async (client, { skip }) => {
+    const { modes } = found(await played.get(client.name), client, skip);
+    const expected = client.modes.map(({ name, constrained = 0 }) => [
+      name,
+      constrained,
+      constrained > 0 ? ['sampling_not_reproducible'] : [],
+    ]);
+    expect(Object.fromEntries(modes.map(({ mode, ...each }) => [mode, [each.untrainable, each.reasons]]))).toEqual(
+      Object.fromEntries(expected.map(([name, ...rest]) => [name, rest])),
+    );
+  },
+);
 
-test.for(AS_AGENT)('$name works in a sandbox by the agent file that docs/agents.md shows', async (client, { skip }) => {
-  const { ran, recorded, faults, generated } = found(await asAgent.get(client.name), client, skip);
-  expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
-  expect(faults).toEqual([]);
-  expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, realigned: 0 });
-  expect(recorded.calls).toBeGreaterThan(client.modes.length);
-});
+test.for(AS_AGENT)(
+  '$name works in a sandbox with the agent file that docs/agents.md shows',
+  async (client, { skip }) => {
+    const { ran, recorded, faults, generated } = found(await asAgent.get(client.name), client, skip);
+    expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
+    expect(faults).toEqual([]);
+    expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, realigned: 0 });
+    expect(recorded.calls).toBeGreaterThan(client.modes.length);
+  },
+);
 
 const CONSTRAINED = CLIENTS.filter(({ modes }) => modes.some(({ constrained }) => constrained));
 
-test.for(CONSTRAINED)('$name: with hints instead of grammars every call of every mode is trainable', async (client, { skip }) => {
-  const { ran, modes, faults } = found(await hinted.get(client.name), client, skip);
-  expect([ran.code, faults], ran.output.slice(-2_000)).toEqual([0, []]);
-  expect(modes.map(({ mode, untrainable }) => [mode, untrainable])).toEqual(client.modes.map(({ name }) => [name, 0]));
-});
+test.for(CONSTRAINED)(
+  '$name: with `constrained_decoding: hint` every call of every mode is trainable',
+  async (client, { skip }) => {
+    const { ran, modes, faults } = found(await hinted.get(client.name), client, skip);
+    expect([ran.code, faults], ran.output.slice(-2_000)).toEqual([0, []]);
+    expect(modes.map(({ mode, untrainable }) => [mode, untrainable])).toEqual(
+      client.modes.map(({ name }) => [name, 0]),
+    );
+  },
+);
 
 const RETRYING = CLIENTS.filter(({ modes }) => modes.some((mode) => mode.name === RETRY));
 
-test.for(RETRYING)('$name sends a request of its conversation again after the connection broke', async (client, { skip }) => {
-  expect(found(await played.get(client.name), client, skip).tries).toBe(2);
-});
+test.for(RETRYING)(
+  '$name retries a request of its conversation after the connection broke',
+  async (client, { skip }) => {
+    expect(found(await played.get(client.name), client, skip).tries).toBe(2);
+  },
+);
 
 /** Expects the same answers from the gateway and from vLLM itself, all recorded. They are useless for training, because they are greedy. */
 function expectEqual({ compared, recorded }: Omit<BesideResult, 'ran'>): void {
@@ -115,16 +180,25 @@ function expectEqual({ compared, recorded }: Omit<BesideResult, 'ran'>): void {
   expect(recorded).toMatchObject({ calls, unfinished: compared.length - calls, untrainable: calls, samples: 0 });
 }
 
-test.for(BESIDE_VLLM)('$name receives the same through the gateway as from vLLM itself, and each call is recorded', (client, { skip }) => {
-  const { alone } = found(besideVllm.get(client.name), client, skip);
-  expect([alone.ran.code, alone.ran.timedOut], alone.ran.output.slice(-2_000)).toEqual([client.givesUp ? 1 : 0, false]);
-  expect(alone.compared.filter(isAnswered).length).toBeGreaterThan(0);
-  expectEqual(alone);
-});
+test.for(BESIDE_VLLM)(
+  '$name receives the same replies through the gateway as from vLLM itself, and each call is recorded',
+  (client, { skip }) => {
+    const { alone } = found(besideVllm.get(client.name), client, skip);
+    expect([alone.ran.code, alone.ran.timedOut], alone.ran.output.slice(-2_000)).toEqual([
+      client.givesUp ? 1 : 0,
+      false,
+    ]);
+    expect(alone.compared.filter(isAnswered).length).toBeGreaterThan(0);
+    expectEqual(alone);
+  },
+);
 
-test.for(BESIDE_VLLM)('$name: the turns of its session with tools are answered through the gateway as by vLLM itself', async (client, { skip, annotate }) => {
-  const { compared, recorded } = found(besideVllm.get(client.name), client, skip).session;
-  await annotate(`vLLM refused, by status: ${JSON.stringify(refusedIn(compared))} of ${compared.length}`);
-  expect(compared.filter(isAnswered).length).toBeGreaterThanOrEqual(2);
-  expectEqual({ compared, recorded });
-});
+test.for(BESIDE_VLLM)(
+  '$name: the gateway answers the turns of its session with tools as vLLM itself does',
+  async (client, { skip, annotate }) => {
+    const { compared, recorded } = found(besideVllm.get(client.name), client, skip).session;
+    await annotate(`vLLM refused, by status: ${JSON.stringify(refusedIn(compared))} of ${compared.length}`);
+    expect(compared.filter(isAnswered).length).toBeGreaterThanOrEqual(2);
+    expectEqual({ compared, recorded });
+  },
+);

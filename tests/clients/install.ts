@@ -11,7 +11,8 @@ const LOG = join(INSTALLS.root, 'logs/clients.log');
 /** Installs all clients of this installer, one after another. Skips a client that does not install. */
 export async function installClients(how: 'npm' | 'pip', signal: AbortSignal): Promise<void> {
   const kind = how === 'npm' ? 'npm' : 'python';
-  for (const { install: from } of CLIENTS.filter((client) => kind in client.install)) await install(from, signal).catch(() => null);
+  for (const { install: from } of CLIENTS.filter((client) => kind in client.install))
+    await install(from, signal).catch(() => null);
 }
 
 /**
@@ -27,12 +28,20 @@ export async function install(from: Install, signal: AbortSignal): Promise<strin
 
 /** Returns the lock of a client's packages. */
 export const lockOf = (from: PackageLock): PackageLock =>
-  'npm' in from ? { npm: join(import.meta.dirname, 'npm', from.npm) } : { python: join(import.meta.dirname, `python/requirements-${from.python}.txt`) };
+  'npm' in from
+    ? { npm: join(import.meta.dirname, 'npm', from.npm) }
+    : { python: join(import.meta.dirname, `python/requirements-${from.python}.txt`) };
 
 /** Returns the folder of a program that the machine has. */
 async function folderOf({ program, why }: { program: string; why: string }): Promise<string> {
   for (const folder of (process.env['PATH'] ?? '').split(delimiter)) {
-    if (await access(join(folder, program)).then(() => true, () => false)) return folder;
+    if (
+      await access(join(folder, program)).then(
+        () => true,
+        () => false,
+      )
+    )
+      return folder;
   }
   throw new Error(why);
 }

@@ -2,16 +2,28 @@ import { basename } from 'node:path';
 import { sandboxVariables } from './all.ts';
 import type { Client, Place } from './client.ts';
 
-const PLACE: Place = { trialUrl: 'http://HOST:8700/TRIAL', key: 'KEY', home: '~', work: '.', folder: '.', scripts: '.' };
+const PLACE: Place = {
+  trialUrl: 'http://HOST:8700/TRIAL',
+  key: 'KEY',
+  home: '~',
+  work: '.',
+  folder: '.',
+  scripts: '.',
+};
 
 /** Describes how a person starts a program as the tests do: its variables in addition to the sandbox's, its command, and the files of its home. */
 export function setupOf(client: Client): string[] {
   const { file, args, env = {}, files = {} } = client.start(PLACE, ['task']);
   const given = sandboxVariables(PLACE);
-  const variables = Object.entries(env).flatMap(([name, value]) => (name in given ? [] : [`export ${name}=${quoted(value)}`]));
+  const variables = Object.entries(env).flatMap(([name, value]) =>
+    name in given ? [] : [`export ${name}=${quoted(value)}`],
+  );
   const command = basename(file) === 'python' ? [basename(args[0] ?? ''), ...args.slice(1)] : [basename(file), ...args];
   const shell = [...variables, command.map(quoted).join(' ')].join('\n');
-  const inHome = Object.entries(files).map(([name, content]) => `${inlineName(name)}\n\n${fenced(name.endsWith('.json') ? 'json' : 'toml', content.trimEnd())}`);
+  const inHome = Object.entries(files).map(
+    ([name, content]) =>
+      `${inlineName(name)}\n\n${fenced(name.endsWith('.json') ? 'json' : 'toml', content.trimEnd())}`,
+  );
   return [...inHome, fenced('sh', shell)];
 }
 
@@ -35,7 +47,13 @@ export function modeRowsIn(results: string): ModeRow[] {
 /** Returns the page with these rows in its table of modes. The index page also names the client. */
 export function withModes(page: string, rows: readonly ModeRow[], isIndex = false): string {
   const head = [...(isIndex ? ['client'] : []), 'mode', 'calls', 'trainable', 'with `hint`'];
-  const cells = rows.map(({ client, mode, calls, trainable, hinted }) => [...(isIndex ? [`[${client}](${client}.md)`] : []), mode, calls, trainable, hinted]);
+  const cells = rows.map(({ client, mode, calls, trainable, hinted }) => [
+    ...(isIndex ? [`[${client}](${client}.md)`] : []),
+    mode,
+    calls,
+    trainable,
+    hinted,
+  ]);
   const table = [head, head.map(() => '---'), ...cells].map((row) => `| ${row.join(' | ')} |`).join('\n');
   return page.replace(/<!-- modes -->[^]*<!-- \/modes -->/, `<!-- modes -->\n${table}\n<!-- /modes -->`);
 }

@@ -8,10 +8,18 @@ export type ReplyContent = { text: string; calls: { name: unknown; given: unknow
 
 /** Returns the content that a client received, in a whole reply or a stream's events of any protocol. */
 export function receivedContent(reply: string): ReplyContent {
-  const events = reply.startsWith('{') ? [reply] : reply.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : []));
+  const events = reply.startsWith('{')
+    ? [reply]
+    : reply.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : []));
   const builder: ReplyBuilder = { text: '', calls: [], parts: new Map() };
   for (const event of events.map(parseObject)) if (event) addEvent(event, builder);
-  return { text: builder.text, calls: [...builder.calls, ...[...builder.parts.values()].map(({ name, given }) => ({ name, given: parsed(given) }))] };
+  return {
+    text: builder.text,
+    calls: [
+      ...builder.calls,
+      ...[...builder.parts.values()].map(({ name, given }) => ({ name, given: parsed(given) })),
+    ],
+  };
 }
 
 type ReplyBuilder = ReplyContent & { parts: Map<unknown, { name: string; given: string }> };
@@ -21,7 +29,8 @@ function addEvent(event: JsonObject, builder: ReplyBuilder): void {
   if (event.object === 'response') return addItems(event.output, builder);
   if (event.type === 'response.completed' && isObject(event.response)) return addItems(event.response.output, builder);
   if (event.type === 'message') return addBlocks(event.content, builder);
-  if (event.type === 'content_block_start' && isObject(event.content_block) && event.content_block.type === 'tool_use') builder.parts.set(event.index, { name: String(event.content_block.name), given: '' });
+  if (event.type === 'content_block_start' && isObject(event.content_block) && event.content_block.type === 'tool_use')
+    builder.parts.set(event.index, { name: String(event.content_block.name), given: '' });
   if (event.type === 'content_block_delta' && isObject(event.delta)) {
     const { text, partial_json } = event.delta;
     if (typeof text === 'string') builder.text += text;
@@ -37,7 +46,10 @@ function addChat({ message, delta }: JsonObject, builder: ReplyBuilder): void {
     if (!isObject(call) || !isObject(call.function)) continue;
     const { name, arguments: given } = call.function;
     const part = builder.parts.get(call.index ?? at) ?? { name: '', given: '' };
-    builder.parts.set(call.index ?? at, { name: part.name + String(name ?? ''), given: part.given + String(given ?? '') });
+    builder.parts.set(call.index ?? at, {
+      name: part.name + String(name ?? ''),
+      given: part.given + String(given ?? ''),
+    });
   }
 }
 
@@ -59,11 +71,16 @@ function addBlocks(blocks: unknown, builder: ReplyBuilder): void {
  * Returns the content of a toy reply's ids. The text ends before the request's stop string, and tool calls are parsed only if the request
  * has tools.
  */
-export function contentOfIds(ids: readonly number[], { hasTools, stop }: { hasTools: boolean; stop: unknown }): ReplyContent {
+export function contentOfIds(
+  ids: readonly number[],
+  { hasTools, stop }: { hasTools: boolean; stop: unknown },
+): ReplyContent {
   const all = decode(ids);
   const whole = cutAtStop(all, stop)?.text ?? all;
   const found = hasTools ? [...whole.matchAll(/<tool_call>([^]*?)<\/tool_call>/g)] : [];
-  const calls = found.map(([, inner]) => parseObject(inner ?? '')).map((call) => ({ name: call?.name, given: call?.arguments }));
+  const calls = found
+    .map(([, inner]) => parseObject(inner ?? ''))
+    .map((call) => ({ name: call?.name, given: call?.arguments }));
   return { text: found[0] ? whole.slice(0, found[0].index) : whole, calls };
 }
 

@@ -10,7 +10,10 @@ import { asking, type Client } from './client.ts';
 import type { RunResult, RunOptions } from './run.ts';
 
 /** Runs a client in a sandbox, once for each mode, by its agent file in docs/agents.md. */
-export async function runAsAgent({ name }: Pick<Client, 'name'>, { folder, trialUrl, key, limitMs, modes }: RunOptions): Promise<RunResult> {
+export async function runAsAgent(
+  { name }: Pick<Client, 'name'>,
+  { folder, trialUrl, key, limitMs, modes }: RunOptions,
+): Promise<RunResult> {
   const document = await readFile(join(REPOSITORY, 'docs/agents.md'), 'utf8');
   const shown = new RegExp(`^\`agents/${name}\\.yaml\`:\\n\\n\`\`\`yaml\\n([^]*?)\`\`\`$`, 'm').exec(document);
   const agent = agentFile.parse(parse(shown?.[1] ?? ''));
@@ -18,12 +21,24 @@ export async function runAsAgent({ name }: Pick<Client, 'name'>, { folder, trial
   const results = [];
   for (const mode of modes) {
     await using home = await temporaryHome();
-    const task = { ...(await taskWith(home.home, 'true')), instruction: asking(mode), agent: { timeoutSec: limitMs / 1000 } };
+    const task = {
+      ...(await taskWith(home.home, 'true')),
+      instruction: asking(mode),
+      agent: { timeoutSec: limitMs / 1000 },
+    };
     // The folder of all clients stands in for `agents/`.
     const result = await runAgent({
-      agent, task, agentsFolder: dirname(folder), isolation: await isolation(),
+      agent,
+      task,
+      agentsFolder: dirname(folder),
+      isolation: await isolation(),
       sandbox: await sandboxWith(home.home, {}, task),
-      trialId: url.pathname.slice(1), gateway: url.origin, network: 'gateway', apiKey: key, model: 'policy', signal: new AbortController().signal,
+      trialId: url.pathname.slice(1),
+      gateway: url.origin,
+      network: 'gateway',
+      apiKey: key,
+      model: 'policy',
+      signal: new AbortController().signal,
     });
     results.push(result.process);
   }

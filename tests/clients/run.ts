@@ -27,13 +27,26 @@ async function runOnce(client: Client, { folder, trialUrl, key, limitMs, modes }
   const home = await mkdtemp(join(tmpdir(), 'trialgate-client-'));
   const work = join(home, 'work');
   await mkdir(work);
-  const { file, args, env, files = {}, packages } = client.start({ trialUrl, key, home, work, folder, scripts: join(import.meta.dirname, 'scripts') }, modes);
+  const {
+    file,
+    args,
+    env,
+    files = {},
+    packages,
+  } = client.start({ trialUrl, key, home, work, folder, scripts: join(import.meta.dirname, 'scripts') }, modes);
   if (packages !== undefined) await symlink(packages, join(work, 'node_modules'));
   for (const [name, content] of Object.entries(files)) {
     await mkdir(dirname(join(home, name)), { recursive: true });
     await writeFile(join(home, name), content);
   }
-  const bin = [join(folder, 'bin'), join(folder, 'node_modules/.bin'), dirname(process.execPath), '/usr/local/bin', '/usr/bin', '/bin'];
+  const bin = [
+    join(folder, 'bin'),
+    join(folder, 'node_modules/.bin'),
+    dirname(process.execPath),
+    '/usr/local/bin',
+    '/usr/bin',
+    '/bin',
+  ];
   const began = performance.now();
   const child = spawn(file, args, {
     cwd: work,
@@ -49,7 +62,12 @@ async function runOnce(client: Client, { folder, trialUrl, key, limitMs, modes }
   }, limitMs);
   try {
     const [out, err, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'exit')]);
-    return { code: typeof code === 'number' ? code : null, output: `${out}${err}`, timedOut, seconds: (performance.now() - began) / 1000 };
+    return {
+      code: typeof code === 'number' ? code : null,
+      output: `${out}${err}`,
+      timedOut,
+      seconds: (performance.now() - began) / 1000,
+    };
   } finally {
     clearTimeout(timer);
     await endGroup(leader, 'SIGKILL', 0);

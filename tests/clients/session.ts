@@ -6,17 +6,45 @@ import type { Exchange } from './tap.ts';
 
 const ids = z.array(z.number());
 const turn = z.object({
-  call_id: z.string(), protocol: z.string(), continuation: z.string().nullable(), untrainable: z.string().nullable(), request_messages: z.array(z.unknown()),
-  tools: z.array(z.unknown()).nullable(), prompt_token_ids: ids, completion_token_ids: ids, completion_logprobs: ids,
+  call_id: z.string(),
+  protocol: z.string(),
+  continuation: z.string().nullable(),
+  untrainable: z.string().nullable(),
+  request_messages: z.array(z.unknown()),
+  tools: z.array(z.unknown()).nullable(),
+  prompt_token_ids: ids,
+  completion_token_ids: ids,
+  completion_logprobs: ids,
 });
 const session = z.object({ turns: z.array(turn), unfinished: z.array(turn) });
-const sampled = z.object({ samples: z.array(z.object({ call_ids: z.array(z.string()), loss_mask: z.array(z.number()) })) });
+const sampled = z.object({
+  samples: z.array(z.object({ call_ids: z.array(z.string()), loss_mask: z.array(z.number()) })),
+});
 type Turn = z.output<typeof turn>;
 
 /** The figures of a trial's record. `trained` counts the tokens that its samples train, `trainable` the tokens of its trainable calls. */
-export type RecordFigures = { calls: number; unfinished: number; protocols: string[]; clean: number; realigned: number; forked: number; untrainable: number; samples: number; trained: number; trainable: number; tokens: number };
+export type RecordFigures = {
+  calls: number;
+  unfinished: number;
+  protocols: string[];
+  clean: number;
+  realigned: number;
+  forked: number;
+  untrainable: number;
+  samples: number;
+  trained: number;
+  trainable: number;
+  tokens: number;
+};
 /** The figures of one mode's calls. `reasons` says why calls are not trained. */
-export type ModeRecord = { mode: string; calls: number; clean: number; forked: number; untrainable: number; reasons: string[] };
+export type ModeRecord = {
+  mode: string;
+  calls: number;
+  clean: number;
+  forked: number;
+  untrainable: number;
+  reasons: string[];
+};
 
 export function recordedOf(sessionBody: unknown, samplesBody: unknown): RecordFigures {
   const { turns, unfinished } = session.parse(sessionBody);
@@ -38,7 +66,10 @@ export function recordedOf(sessionBody: unknown, samplesBody: unknown): RecordFi
 
 export function modesOf(client: Client, sessionBody: unknown): ModeRecord[] {
   const { turns } = session.parse(sessionBody);
-  const byMode = Map.groupBy(turns, ({ request_messages }) => modeIn(client, JSON.stringify(request_messages))?.name ?? 'none');
+  const byMode = Map.groupBy(
+    turns,
+    ({ request_messages }) => modeIn(client, JSON.stringify(request_messages))?.name ?? 'none',
+  );
   return [...byMode].map(([mode, calls]) => ({
     mode,
     calls: calls.length,
@@ -53,22 +84,35 @@ export function modesOf(client: Client, sessionBody: unknown): ModeRecord[] {
  * Lists where the record differs from what the client received or the engine sampled. Each reply that a client received whole must match
  * one recorded turn with ids of the same content, and each turn must be what the engine sampled.
  */
-export function suiteFaults(sessionBody: unknown, { exchanges, matches }: { exchanges: readonly Exchange[]; matches: TurnMatcher }): string[] {
+export function suiteFaults(
+  sessionBody: unknown,
+  { exchanges, matches }: { exchanges: readonly Exchange[]; matches: TurnMatcher },
+): string[] {
   const { turns } = session.parse(sessionBody);
-  const faults = turns.flatMap(({ call_id, prompt_token_ids: prompt, completion_token_ids: completion, completion_logprobs: logprobs }, i) =>
-    matches({ prompt, completion, logprobs }, i) ? [] : [`the turn ${call_id} is not what the engine was given and gave`],
+  const faults = turns.flatMap(
+    ({ call_id, prompt_token_ids: prompt, completion_token_ids: completion, completion_logprobs: logprobs }, i) =>
+      matches({ prompt, completion, logprobs }, i)
+        ? []
+        : [`the turn ${call_id} is not what the engine was given and gave`],
   );
   const left = [...turns];
   for (const { path, body, reply, cut } of exchanges) {
     if (cut) continue;
     const said = receivedContent(reply);
-    const at = left.findIndex((each) => isSame(said, contentOfIds(each.completion_token_ids, { hasTools: (each.tools?.length ?? 0) > 0, stop: body.stop })));
+    const at = left.findIndex((each) =>
+      isSame(
+        said,
+        contentOfIds(each.completion_token_ids, { hasTools: (each.tools?.length ?? 0) > 0, stop: body.stop }),
+      ),
+    );
     if (at < 0) faults.push(`${path} was answered ${JSON.stringify(said)}, which no turn's ids say`);
     else left.splice(at, 1);
   }
   return faults;
 }
 
-const tokensOf = (turns: readonly Turn[]): number => turns.reduce((sum, { completion_token_ids }) => sum + completion_token_ids.length, 0);
-const goingOn = (turns: readonly Turn[], how: string): number => turns.filter(({ continuation }) => continuation === how).length;
+const tokensOf = (turns: readonly Turn[]): number =>
+  turns.reduce((sum, { completion_token_ids }) => sum + completion_token_ids.length, 0);
+const goingOn = (turns: readonly Turn[], how: string): number =>
+  turns.filter(({ continuation }) => continuation === how).length;
 const untrainableOf = (turns: readonly Turn[]): string[] => turns.flatMap(({ untrainable }) => untrainable ?? []);

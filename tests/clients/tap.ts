@@ -24,8 +24,14 @@ export class Tap extends EngineServer {
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { method = 'GET', url = '/' } = request;
     const sent = await text(request);
-    const headers = Object.entries(request.headers).flatMap(([name, value]): [string, string][] => (value === undefined || HOP.test(name) ? [] : [[name, String(value)]]));
-    const reply = await fetch(`${this.#gateway}${url}`, { method, headers, body: method === 'GET' || method === 'HEAD' ? undefined : sent });
+    const headers = Object.entries(request.headers).flatMap(([name, value]): [string, string][] =>
+      value === undefined || HOP.test(name) ? [] : [[name, String(value)]],
+    );
+    const reply = await fetch(`${this.#gateway}${url}`, {
+      method,
+      headers,
+      body: method === 'GET' || method === 'HEAD' ? undefined : sent,
+    });
     const body = parseObject(sent);
     const cut = reply.status === 200 && this.cuts(sent);
     const decoder = new TextDecoder();

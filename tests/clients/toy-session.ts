@@ -18,20 +18,44 @@ const ADMIN_KEY = 'the admin key';
  * `recorded` is the gateway's record, `generated` what the engine sampled. `tries` counts how often the client sent the request whose reply
  * was cut. `faults` lists the differences.
  */
-export type ToySession = { ran: RunResult; recorded: RecordFigures; modes: ModeRecord[]; generated: TokenEngine['generated']; exchanges: Exchange[]; tries: number; faults: string[] };
+export type ToySession = {
+  ran: RunResult;
+  recorded: RecordFigures;
+  modes: ModeRecord[];
+  generated: TokenEngine['generated'];
+  exchanges: Exchange[];
+  tries: number;
+  faults: string[];
+};
 
 /**
  * `databaseUrl` is a PostgreSQL in which each session creates its own database, because gateways of one database share their engines. `run`
  * starts the client.
  */
-type Options = { folder: string; databaseUrl: string; limitMs: number; sampling?: Record<string, unknown>; run?: typeof runClient };
+type Options = {
+  folder: string;
+  databaseUrl: string;
+  limitMs: number;
+  sampling?: Record<string, unknown>;
+  run?: typeof runClient;
+};
 
 /** Runs a client's sessions of several turns with tools against the toy engine, which gives the replies that the client needs to continue. */
-export async function toySession(client: Client, { folder, databaseUrl, limitMs, sampling = {}, run = runClient }: Options): Promise<ToySession> {
+export async function toySession(
+  client: Client,
+  { folder, databaseUrl, limitMs, sampling = {}, run = runClient }: Options,
+): Promise<ToySession> {
   const database = await ownDatabase(databaseUrl);
   const engine = await new TokenEngine().start();
   play(engine, client);
-  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: database.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
+  const gateway = await startGateway({
+    host: '127.0.0.1',
+    port: 0,
+    engines: [engine.url],
+    databaseUrl: database.url,
+    adminKey: ADMIN_KEY,
+    secret: 'a secret of sixteen characters',
+  });
   const tap = await new Tap(gateway.url).start();
   let cut: string | null = null;
   tap.cuts = (body) => {
@@ -41,17 +65,38 @@ export async function toySession(client: Client, { folder, databaseUrl, limitMs,
     return true;
   };
   try {
-    const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, { sampling: { temperature: 1, ...sampling } });
+    const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, {
+      sampling: { temperature: 1, ...sampling },
+    });
     const trialUrl = `${client.direct ? gateway.url : tap.url}/${client.name}`;
-    const ran = await run(client, { folder, trialUrl, key: trial.key, limitMs, modes: client.modes.map(({ name }) => name) });
+    const ran = await run(client, {
+      folder,
+      trialUrl,
+      key: trial.key,
+      limitMs,
+      modes: client.modes.map(({ name }) => name),
+    });
     const session = await trial.session();
     const replies = new Replies();
     engine.generated.forEach((each) => replies.add(each));
     const calls = tap.exchanges.filter(isModelCall);
-    const tries = calls.filter(({ body }) => cut !== null && JSON.stringify(body) === JSON.stringify(JSON.parse(cut))).length;
-    const faults = suiteFaults(session, { exchanges: calls.filter(({ status }) => status === 200), matches: replies.take });
+    const tries = calls.filter(
+      ({ body }) => cut !== null && JSON.stringify(body) === JSON.stringify(JSON.parse(cut)),
+    ).length;
+    const faults = suiteFaults(session, {
+      exchanges: calls.filter(({ status }) => status === 200),
+      matches: replies.take,
+    });
     if (replies.left > 0) faults.push(`${replies.left} of the engine's replies are in no turn`);
-    return { ran, recorded: recordedOf(session, await trial.samples()), modes: modesOf(client, session), generated: engine.generated, exchanges: tap.exchanges, tries, faults };
+    return {
+      ran,
+      recorded: recordedOf(session, await trial.samples()),
+      modes: modesOf(client, session),
+      generated: engine.generated,
+      exchanges: tap.exchanges,
+      tries,
+      faults,
+    };
   } finally {
     await tap.stop();
     await gateway.close();
@@ -77,4 +122,5 @@ async function command(url: string, statement: string): Promise<void> {
 }
 
 /** True for requests that sample tokens. Counting tokens does not. */
-export const isModelCall = ({ path }: Pick<Exchange, 'path'>): boolean => protocolOf(path) !== null && !path.includes('count_tokens');
+export const isModelCall = ({ path }: Pick<Exchange, 'path'>): boolean =>
+  protocolOf(path) !== null && !path.includes('count_tokens');

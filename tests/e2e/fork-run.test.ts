@@ -33,8 +33,20 @@ beforeAll(async () => {
   home = await mkdtemp(join(tmpdir(), 'trialgate-rescore-'));
   for (const version of [1, 2]) await runWithVersion(db, home, 'first', version, config);
   const sample = {
-    tokenIds: Int32Array.of(1, 2), lossMask: Int8Array.of(0, 1), logprobs: Float32Array.of(0, -1), samplingMask: [null, null], policyVersions: [null, 1], temperature: 1,
-    rewards: { tests: 1, style: 0.5 }, groupId: 'first/1.2/0', trialId: 'first-1.2-0-0', attempt: 1, callIds: ['c'], turns: [null, 0], turnRewards: {}, companions: [],
+    tokenIds: Int32Array.of(1, 2),
+    lossMask: Int8Array.of(0, 1),
+    logprobs: Float32Array.of(0, -1),
+    samplingMask: [null, null],
+    policyVersions: [null, 1],
+    temperature: 1,
+    rewards: { tests: 1, style: 0.5 },
+    groupId: 'first/1.2/0',
+    trialId: 'first-1.2-0-0',
+    attempt: 1,
+    callIds: ['c'],
+    turns: [null, 0],
+    turnRewards: {},
+    companions: [],
   };
   const file = await writeBatch(join(home, 'batches'), [sample]);
   await db.insert(iterations).values([
@@ -51,14 +63,38 @@ const connected = () => ({ client: environment.client, db });
 function during<T>(gpu: Record<string, (input: never) => Promise<unknown>>, body: () => Promise<T>): Promise<T> {
   const world = new FakeWorld();
   const sandboxes = new HostSandboxes(home, 1);
-  const real = allActivities({ db, temporal: environment.client, gatewayUrls: [], home, secret: '', hostQueue: 'host', sandboxes });
+  const real = allActivities({
+    db,
+    temporal: environment.client,
+    gatewayUrls: [],
+    home,
+    secret: '',
+    hostQueue: 'host',
+    sandboxes,
+  });
   const { prepareRun, planBase, openTake, assembleBatch, recordVersion, closeTake, setRunStatus } = real;
-  const general = { ...world.general(), prepareRun, planBase, openTake, assembleBatch, recordVersion, closeTake, setRunStatus };
+  const general = {
+    ...world.general(),
+    prepareRun,
+    planBase,
+    openTake,
+    assembleBatch,
+    recordVersion,
+    closeTake,
+    setRunStatus,
+  };
   return withWorkers(environment, { trialgate: general, host: world.host(), gpu: { ...world.gpu(), ...gpu } }, body);
 }
-const made = { step_key: 'k', checkpoint: '/c', checkpoint_sha256: 's', canary: { token_ids: [], logprobs: [] }, metrics: { 'train/reward_mean': 0.7 }, reused: false };
+const made = {
+  step_key: 'k',
+  checkpoint: '/c',
+  checkpoint_sha256: 's',
+  canary: { token_ids: [], logprobs: [] },
+  metrics: { 'train/reward_mean': 0.7 },
+  reused: false,
+};
 
-test('a rescoring trains on the finished batch from its parent version under the new weights, and samples nothing', async () => {
+test('a rescoring trains on the finished batch from the batch’s parent version under the new reward weights, and samples nothing', async () => {
   const steps: TrainStepInput[] = [];
   let broken = true;
   const trainStep = async (input: TrainStepInput) => {
@@ -75,11 +111,26 @@ test('a rescoring trains on the finished batch from its parent version under the
     await environment.client.workflow.getHandle('styled').result();
   });
   const record = await readRunRecord(db, 'styled');
-  expect(record).toMatchObject({ status: 'completed', forked_from: 'first@1', rescores: 'first/1.2', config: { reward_weights: { tests: 1, style: 0.2 }, iterations: 1 } });
-  expect(record.iterations).toMatchObject([{ iteration: 0, take: 1, status: 'done', policy_version: 0, trained_version: 1, batch: { samples: 1, trials: 1 } }]);
+  expect(record).toMatchObject({
+    status: 'completed',
+    forked_from: 'first@1',
+    rescores: 'first/1.2',
+    config: { reward_weights: { tests: 1, style: 0.2 }, iterations: 1 },
+  });
+  expect(record.iterations).toMatchObject([
+    { iteration: 0, take: 1, status: 'done', policy_version: 0, trained_version: 1, batch: { samples: 1, trials: 1 } },
+  ]);
   expect(steps[1]).toEqual(steps[0]);
-  expect(steps[0]).toMatchObject({ run_id: 'styled', version: 1, trainer: { reward_weights: { tests: 1, style: 0.2 }, optim: { lr: 0.5 } } });
-  const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'styled')).orderBy(policyVersions.version);
+  expect(steps[0]).toMatchObject({
+    run_id: 'styled',
+    version: 1,
+    trainer: { reward_weights: { tests: 1, style: 0.2 }, optim: { lr: 0.5 } },
+  });
+  const [base] = await db
+    .select()
+    .from(policyVersions)
+    .where(eq(policyVersions.runId, 'styled'))
+    .orderBy(policyVersions.version);
   expect(steps[0]?.parent_checkpoint).toBe(base?.checkpoint);
   expect(base?.checkpointSha256).toBe('sha of first@1');
   const [row] = tableFromIPC(await readFile(steps[0]?.batch_path ?? '')).toArray();
@@ -87,14 +138,23 @@ test('a rescoring trains on the finished batch from its parent version under the
 });
 
 test.each([
-  [{ iteration: 2, weights: {} }, 'run first has not finished an iteration 2: "trialgate show first" lists its iterations'],
-  [{ iteration: 1, weights: { test: 1, style: 1 } }, 'no trial of iteration 1 has a reward named test; its rewards are: style, tests'],
-])('a rescoring of %j is refused and leaves no run behind', async (asked, message) => {
-  await expect(rescoreRun(connected(), { from: 'first', runId: 'never', ...asked })).rejects.toMatchObject({ code: 'bad_input', message });
+  [
+    { iteration: 2, weights: {} },
+    'run first has not finished an iteration 2: "trialgate show first" lists its iterations',
+  ],
+  [
+    { iteration: 1, weights: { test: 1, style: 1 } },
+    'no trial of iteration 1 has a reward named test; its rewards are: style, tests',
+  ],
+])('a rescoring with %j is refused and leaves no run behind', async (asked, message) => {
+  await expect(rescoreRun(connected(), { from: 'first', runId: 'never', ...asked })).rejects.toMatchObject({
+    code: 'bad_input',
+    message,
+  });
   expect(await db.select().from(runs).where(eq(runs.id, 'never'))).toEqual([]);
 });
 
-test('a fork loads the checkpoint that it was forked from, keeps its settings, and warns that agents use the host’s network', async () => {
+test('a fork loads the checkpoint that it begins from, keeps that run’s settings, and warns that agents use the host’s network', async () => {
   const bases: LoadBaseInput[] = [];
   const loadBase = async (input: LoadBaseInput) => {
     bases.push(input);
@@ -102,14 +162,25 @@ test('a fork loads the checkpoint that it was forked from, keeps its settings, a
   };
   const stderr = vi.spyOn(console, 'error').mockImplementation(() => {});
   await during({ loadBase, trainStep: async () => made }, async () => {
-    await forkRun(connected(), { runId: 'first', version: 2 }, 'forked', { iterations: 0, optim: { eps: 0.25 }, network: 'host' });
+    await forkRun(connected(), { runId: 'first', version: 2 }, 'forked', {
+      iterations: 0,
+      optim: { eps: 0.25 },
+      network: 'host',
+    });
     await environment.client.workflow.getHandle('forked').result();
   });
-  expect(stderr.mock.calls.join()).toContain('WARNING: the agents oneshot reach all that this host reaches (network: host)');
+  expect(stderr.mock.calls.join()).toContain(
+    'WARNING: the agents oneshot reach all that this host reaches (network: host)',
+  );
   stderr.mockRestore();
   const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'forked'));
   expect(bases).toEqual([{ run_id: 'forked', model: base?.checkpoint, home, head_dtype: 'model' }]);
-  expect(await readRunRecord(db, 'forked')).toMatchObject({ status: 'completed', forked_from: 'first@2', rescores: null, config: { iterations: 0, optim: { lr: 0.5, eps: 0.25 } } });
+  expect(await readRunRecord(db, 'forked')).toMatchObject({
+    status: 'completed',
+    forked_from: 'first@2',
+    rescores: null,
+    config: { iterations: 0, optim: { lr: 0.5, eps: 0.25 } },
+  });
 });
 
 test.each([
@@ -117,18 +188,29 @@ test.each([
   [{ optim: { lr: 'fast' } }, 'the fork is not valid:\n  optim.lr: '],
   [{ tasks: ['/nowhere'] }, '/nowhere'],
 ])('a fork with %j is refused and leaves no run behind', async (changes, message) => {
-  await expect(forkRun(connected(), { runId: 'first', version: 2 }, 'bad', changes)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining(message) });
+  await expect(forkRun(connected(), { runId: 'first', version: 2 }, 'bad', changes)).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringContaining(message),
+  });
   expect(await db.select().from(runs).where(eq(runs.id, 'bad'))).toEqual([]);
 });
 
 test('an update to a run that is not under way is refused at once with that reason', async () => {
-  await expect(updateRun(environment.client, 'nobody', 'stop')).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('run nobody is not under way') });
-  await expect(updateRun(environment.client, 'styled', 'stop')).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('run styled is not under way') });
+  await expect(updateRun(environment.client, 'nobody', 'stop')).rejects.toMatchObject({
+    code: 'not_found',
+    message: expect.stringContaining('run nobody is not under way'),
+  });
+  await expect(updateRun(environment.client, 'styled', 'stop')).rejects.toMatchObject({
+    code: 'not_found',
+    message: expect.stringContaining('run styled is not under way'),
+  });
 });
 
 test('when two forks take one name at once, one is refused and the other runs', async () => {
   await during({ loadBase: async () => made, trainStep: async () => made }, async () => {
-    const forks = await Promise.allSettled([0, 1].map(() => forkRun(connected(), { runId: 'first', version: 2 }, 'twice', { iterations: 0 })));
+    const forks = await Promise.allSettled(
+      [0, 1].map(() => forkRun(connected(), { runId: 'first', version: 2 }, 'twice', { iterations: 0 })),
+    );
     const refused = forks.flatMap((fork) => (fork.status === 'rejected' ? [fork.reason] : []));
     expect(refused).toMatchObject([{ code: 'bad_input', message: 'run twice exists: choose another --run' }]);
     await environment.client.workflow.getHandle('twice').result();

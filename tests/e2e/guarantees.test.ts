@@ -23,12 +23,23 @@ import type { ProcessResult } from '../../activities/sandbox/run-process.ts';
 import { isolations, sandboxWith, shell, specOf, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
 
 /** The things that an attempt can use: a sandbox, another sandbox, and things of the host that it should not reach. */
-type World = { isolation: Isolation; home: string; sandbox: Sandbox; other: Sandbox; hostProcess: ChildProcess; postgres: TestPostgres; token: string };
+type World = {
+  isolation: Isolation;
+  home: string;
+  sandbox: Sandbox;
+  other: Sandbox;
+  hostProcess: ChildProcess;
+  postgres: TestPostgres;
+  token: string;
+};
 
 /** Tries to break one guarantee from inside a sandbox. Returns true when the attempt succeeded. */
 const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
   hostFiles: async (world) => {
-    const { stdout } = await run(world, `cat ${world.home}/readable.txt; ls -A / | sed s:^:/:; ls -A /etc | sed s:^:/etc/:`);
+    const { stdout } = await run(
+      world,
+      `cat ${world.home}/readable.txt; ls -A / | sed s:^:/:; ls -A /etc | sed s:^:/etc/:`,
+    );
     const shown = stdout.split('\n').filter((line) => line.startsWith('/'));
     const ofPython = `/${world.isolation.python.prefix?.split('/')[1] ?? 'usr'}`;
     return stdout.includes(world.token) || shown.some((path) => !SHOWN.includes(path) && path !== ofPython);
@@ -50,31 +61,52 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     return left.length > 0;
   },
   rights: async (world) => {
-    if (await prints(world, 'grep -q "NoNewPrivs:.1" /proc/self/status && grep -q "CapPrm:.0*$" /proc/self/status || echo may', 'may')) return true;
+    if (
+      await prints(
+        world,
+        'grep -q "NoNewPrivs:.1" /proc/self/status && grep -q "CapPrm:.0*$" /proc/self/status || echo may',
+        'may',
+      )
+    )
+      return true;
     const setuid = join(world.sandbox.work, 'setuid-id');
     await copyFile('/usr/bin/id', setuid);
     await chmod(setuid, 0o4755);
     const mount = `mount -t tmpfs ${world.token} mounted`;
-    const { stdout } = await run(world, `./setuid-id -u; mkdir -p mounted; ${mount}; unshare --map-root-user --mount ${mount}`);
-    return (process.getuid?.() === 0 && /^0$/m.test(stdout)) || (await readFile('/proc/self/mountinfo', 'utf8')).includes(world.token);
+    const { stdout } = await run(
+      world,
+      `./setuid-id -u; mkdir -p mounted; ${mount}; unshare --map-root-user --mount ${mount}`,
+    );
+    return (
+      (process.getuid?.() === 0 && /^0$/m.test(stdout)) ||
+      (await readFile('/proc/self/mountinfo', 'utf8')).includes(world.token)
+    );
   },
   filesLeft: async (world) => {
     const name = `trialgate-left-${world.token}`;
     const open = SHARED.map((folder) => join(folder, `trialgate-open-${world.token}`));
     const folders = [...SHARED, ...open];
     onTestFinished(async () => {
-      await Promise.all([...open, ...SHARED.map((folder) => join(folder, name))].map((path) => rm(path, { recursive: true, force: true })));
+      await Promise.all(
+        [...open, ...SHARED.map((folder) => join(folder, name))].map((path) =>
+          rm(path, { recursive: true, force: true }),
+        ),
+      );
     });
     for (const folder of open) {
       await mkdir(folder);
       await chmod(folder, 0o1777);
     }
-    const left = async (): Promise<boolean> => (await Promise.all(folders.map(async (folder) => (await readdir(folder)).includes(name)))).includes(true);
+    const left = async (): Promise<boolean> =>
+      (await Promise.all(folders.map(async (folder) => (await readdir(folder)).includes(name)))).includes(true);
     await run(world, folders.map((folder) => `echo > ${folder}/${name}`).join('; '));
     if (await left()) return true;
     // The worker and its launcher were killed, so only the removal of the sandbox is left.
     const { uid, home, name: killed } = await sandboxWith(world.home, {}, undefined, 'killed');
-    if (world.isolation.kind === 'user' && uid !== null) await Promise.all(folders.map((folder) => writeFile(join(folder, name), '').then(() => chown(join(folder, name), uid, uid))));
+    if (world.isolation.kind === 'user' && uid !== null)
+      await Promise.all(
+        folders.map((folder) => writeFile(join(folder, name), '').then(() => chown(join(folder, name), uid, uid))),
+      );
     await removeNamed(home, killed, { isolation: world.isolation });
     return left();
   },
@@ -103,7 +135,8 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
   processorTime: async (world) => {
     const { isolation, sandbox } = world;
     // Without control groups the sandbox is limited to some cores, and it can change that.
-    if (!isolation.cgroup) return prints(world, 'taskset -pc 0-4095 $$ > /dev/null && nproc', String(availableParallelism()));
+    if (!isolation.cgroup)
+      return prints(world, 'taskset -pc 0-4095 $$ > /dev/null && nproc', String(availableParallelism()));
     const burn = 'for i in 1 2 3 4; do timeout 2 bash -c "while :; do :; done" & done; wait; times';
     const { stdout } = await shell(isolation, sandbox, burn, { cpus: 0.25 });
     const [minutes = 0, seconds = 0] = (stdout.trim().split('\n').at(-1) ?? '').split(/[ms ]+/).map(Number);
@@ -111,31 +144,64 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
   },
   storage: async ({ isolation, sandbox }) => {
     const files = ['a', 'b', 'c'].map((name) => `large-${name}`);
-    await shell(isolation, sandbox, files.map((name) => `head -c 8M /dev/zero > ${name}`).join('; '), { storageMb: 10 });
-    const sizes = await Promise.all(files.map((name) => stat(join(sandbox.work, name)).then(({ size }) => size, () => 0)));
+    await shell(isolation, sandbox, files.map((name) => `head -c 8M /dev/zero > ${name}`).join('; '), {
+      storageMb: 10,
+    });
+    const sizes = await Promise.all(
+      files.map((name) =>
+        stat(join(sandbox.work, name)).then(
+          ({ size }) => size,
+          () => 0,
+        ),
+      ),
+    );
     await Promise.all(files.map((name) => rm(join(sandbox.work, name), { force: true })));
     return sizes.reduce((sum, size) => sum + size, 0) > 10 * 2 ** 20;
   },
-  agentNetwork: async (world) => connects(world, { kind: 'gateway', url: 'http://127.0.0.1:1', folder: world.sandbox.root }),
+  agentNetwork: async (world) =>
+    connects(world, { kind: 'gateway', url: 'http://127.0.0.1:1', folder: world.sandbox.root }),
   verifierNetwork: (world) => connects(world, { kind: 'none' }),
   postgres: async ({ isolation, sandbox, postgres }) => {
-    const reply = async (network: Network): Promise<string> => (await shell(isolation, sandbox, `python3 -c '${START_POSTGRES}' ${postgres.port}`, { network })).stdout.trim();
+    const reply = async (network: Network): Promise<string> =>
+      (await shell(isolation, sandbox, `python3 -c '${START_POSTGRES}' ${postgres.port}`, { network })).stdout.trim();
     expect(await reply({ kind: 'host' })).toBe('asks for a password');
     return (await reply({ kind: 'gateway', url: 'http://127.0.0.1:1', folder: sandbox.root })) !== '';
   },
   temporal: async ({ isolation, home, sandbox, token }) => {
     const port = await freePort();
-    const server = ['-e', `require('http').createServer((_, response) => response.end('${token}')).listen(${port}, '127.0.0.1')`];
-    const guarded: GuardOptions = { bwrap: isolation.bwrap ?? '', ports: [{ port, socket: join(home, 'temporal.sock') }], file: process.execPath, args: server };
-    const behind = spawn(process.execPath, isolation.kind === 'bubblewrap' ? [GUARD, JSON.stringify(guarded)] : server, { stdio: 'ignore' });
+    const server = [
+      '-e',
+      `require('http').createServer((_, response) => response.end('${token}')).listen(${port}, '127.0.0.1')`,
+    ];
+    const guarded: GuardOptions = {
+      bwrap: isolation.bwrap ?? '',
+      ports: [{ port, socket: join(home, 'temporal.sock') }],
+      file: process.execPath,
+      args: server,
+    };
+    const behind = spawn(
+      process.execPath,
+      isolation.kind === 'bubblewrap' ? [GUARD, JSON.stringify(guarded)] : server,
+      { stdio: 'ignore' },
+    );
     onTestFinished(() => void behind.kill());
-    const answers = (): Promise<boolean> => fetch(`http://127.0.0.1:${port}`).then(async (reply) => (await reply.text()) === token, () => false);
+    const answers = (): Promise<boolean> =>
+      fetch(`http://127.0.0.1:${port}`).then(
+        async (reply) => (await reply.text()) === token,
+        () => false,
+      );
     await until(answers);
     const own = connect({ port, host: '127.0.0.1' });
     own.on('error', () => {});
     onTestFinished(() => void own.destroy());
     await once(own, 'connect');
-    return printsWith(shell(isolation, sandbox, `python3 -c '${ASK_TEMPORAL}' ${port} ${own.localPort}`, { network: { kind: 'host' }, seconds: 60 }), token);
+    return printsWith(
+      shell(isolation, sandbox, `python3 -c '${ASK_TEMPORAL}' ${port} ${own.localPort}`, {
+        network: { kind: 'host' },
+        seconds: 60,
+      }),
+      token,
+    );
   },
 };
 
@@ -187,8 +253,20 @@ const SHARED = ['/tmp', '/var/tmp', '/dev/shm'];
 
 /** All that a sandbox may see at the top of the file tree and in /etc, besides Python's folder. */
 const SHOWN = [
-  ...['app', 'agents', 'bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'usr', 'etc', 'proc', 'dev', 'tmp', 'run'].map((name) => `/${name}`),
-  ...['alternatives', 'ca-certificates', 'hosts', 'ld.so.cache', 'localtime', 'nsswitch.conf', 'pki', 'resolv.conf', 'ssl'].map((name) => `/etc/${name}`),
+  ...['app', 'agents', 'bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'usr', 'etc', 'proc', 'dev', 'tmp', 'run'].map(
+    (name) => `/${name}`,
+  ),
+  ...[
+    'alternatives',
+    'ca-certificates',
+    'hosts',
+    'ld.so.cache',
+    'localtime',
+    'nsswitch.conf',
+    'pki',
+    'resolv.conf',
+    'ssl',
+  ].map((name) => `/etc/${name}`),
 ];
 
 const run = ({ isolation, sandbox }: World, script: string) => shell(isolation, sandbox, script);
@@ -210,7 +288,10 @@ async function connects({ isolation, sandbox }: World, network: Network): Promis
   const address = server.address();
   const port = typeof address === 'object' ? address?.port : 0;
   // A UDP socket sends nothing when it connects, but needs a route.
-  return (await shell(isolation, sandbox, `: < /dev/tcp/127.0.0.1/${port} || : > /dev/udp/192.0.2.1/9`, { network })).exitCode === 0;
+  return (
+    (await shell(isolation, sandbox, `: < /dev/tcp/127.0.0.1/${port} || : > /dev/udp/192.0.2.1/9`, { network }))
+      .exitCode === 0
+  );
 }
 
 async function prints(world: World, script: string, proof: string): Promise<boolean> {
@@ -223,7 +304,10 @@ async function printsWith(running: Promise<ProcessResult>, proof: string): Promi
 
 async function withCommandLine(argument: string): Promise<number[]> {
   const lines = await Promise.all(
-    processTable().map(async ({ pid }) => ({ pid, line: await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '') })),
+    processTable().map(async ({ pid }) => ({
+      pid,
+      line: await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => ''),
+    })),
   );
   return lines.filter(({ line }) => line.split('\0').includes(argument)).map(({ pid }) => pid);
 }
@@ -231,7 +315,11 @@ async function withCommandLine(argument: string): Promise<number[]> {
 const all = await isolations();
 const CLOSED = { isClosed: true };
 const forms = all.map((isolation) => ({ form: `${isolation.kind}`, isolation }));
-for (const isolation of all.slice(0, 1)) forms.push({ form: `${isolation.kind} without seccomp and cgroups`, isolation: { ...isolation, seccomp: null, cgroup: null } });
+for (const isolation of all.slice(0, 1))
+  forms.push({
+    form: `${isolation.kind} without seccomp and cgroups`,
+    isolation: { ...isolation, seccomp: null, cgroup: null },
+  });
 
 /** Makes the deployment's folder as `up` does. One that has something else in it stays open. */
 async function makeDeployment(folder: string, { isClosed }: { isClosed: boolean }, token: string): Promise<void> {
@@ -266,7 +354,15 @@ describe('in each form of isolation', () => {
       const other = await sandboxWith(home, { 'theirs.txt': token }, undefined, 'other');
       await writeFile(join(home, 'readable.txt'), token);
       await makeDeployment(join(home, 'deployment'), CLOSED, token);
-      world = { isolation, home, sandbox, other, token, postgres: await started, hostProcess: spawn('sleep', ['3600.25'], { stdio: 'ignore' }) };
+      world = {
+        isolation,
+        home,
+        sandbox,
+        other,
+        token,
+        postgres: await started,
+        hostProcess: spawn('sleep', ['3600.25'], { stdio: 'ignore' }),
+      };
     });
 
     afterAll(async () => {
@@ -278,7 +374,7 @@ describe('in each form of isolation', () => {
       expect(await ATTEMPTS[name](world)).toBe(!held);
     });
 
-    test('where a deployment’s folder stays open, the statement that it is readable is true', async () => {
+    test('where a deployment’s folder stays open to others, the threat model’s statement that a sandbox can read it is true', async () => {
       const open = { isClosed: false };
       await makeDeployment(join(world.home, 'open'), open, world.token);
       const { held } = statementsOf(isolation, open).find(({ name }) => name === 'deploymentFiles') ?? { held: null };
@@ -287,7 +383,7 @@ describe('in each form of isolation', () => {
   });
 });
 
-test('the threat model contains the same table of guarantees', async () => {
+test('the threat model contains the table of guarantees that these tests check', async () => {
   const document = await readFile(new URL('../../docs/threat-model.md', import.meta.url), 'utf8');
   expect(document).toContain(guaranteeRows().join('\n'));
 });

@@ -68,7 +68,9 @@ async function startTraining(): Promise<void> {
 }
 
 const status = () =>
-  withDeployment(deployment.config, ({ client }) => client.workflow.getHandle(RUN).query<RunStatusReport>('status')).catch(() => null);
+  withDeployment(deployment.config, ({ client }) =>
+    client.workflow.getHandle(RUN).query<RunStatusReport>('status'),
+  ).catch(() => null);
 
 async function reached(iteration: number, phase: string): Promise<void> {
   for (let i = 0; i < 9000; i++) {
@@ -95,7 +97,11 @@ async function inTheMiddle(iteration: number, phase: string): Promise<void> {
 
 async function ended(): Promise<string> {
   for (let i = 0; i < 1200; i++) {
-    const [run] = await db.select().from(runs).where(eq(runs.id, RUN)).catch(() => []);
+    const [run] = await db
+      .select()
+      .from(runs)
+      .where(eq(runs.id, RUN))
+      .catch(() => []);
     if (run && run.status !== 'running') return `${run.status} ${run.reason ?? ''}`.trim();
     await sleep(500);
   }

@@ -17,35 +17,85 @@ import { startRun } from '../../cli/run/start-run.ts';
 const store = useDatabase();
 const environment = useTemporal();
 
-test('an engine that restarts in the middle of a rollout is published to again while the others stay in rotation', async () => {
+test('an engine that restarts during a rollout gets the version published again while the other replicas stay in rotation', async () => {
   await using folder = await temporaryHome();
   const { home } = folder;
   const { folder: task } = await taskWith(home, 'true');
   const engines = await Promise.all([new FakeEngine().start(), new FakeEngine().start()]);
   const world = new FakeWorld();
   const { held, free } = hold(world, /./);
-  const real = allActivities({ db: store.db, temporal: environment.client, gatewayUrls: [], home, secret: '', hostQueue: 'host', sandboxes: new HostSandboxes(home, 8) });
+  const real = allActivities({
+    db: store.db,
+    temporal: environment.client,
+    gatewayUrls: [],
+    home,
+    secret: '',
+    hostQueue: 'host',
+    sandboxes: new HostSandboxes(home, 8),
+  });
   const { acquirePool, beginPublication, endPublication, hasLostReplica, missingVersion, poolHas, releasePool } = real;
   const records = recordsOver(world, { db: store.db, temporal: environment.client, home });
-  const general = { ...records, acquirePool, beginPublication, endPublication, hasLostReplica, missingVersion, poolHas, releasePool };
+  const general = {
+    ...records,
+    acquirePool,
+    beginPublication,
+    endPublication,
+    hasLostReplica,
+    missingVersion,
+    poolHas,
+    releasePool,
+  };
   const published: { to: string[]; inRotation: string[] }[] = [];
-  const publishPolicy = async ({ label, replicas: urls }: PublishInput) => {
+  const publishPolicy = async ({ weight_version, replicas: urls }: PublishInput) => {
     const rows = await store.db.select().from(replicas);
     published.push({ to: urls, inRotation: rows.filter((row) => row.inRotation).map(({ url }) => url) });
-    for (const engine of engines) if (urls.includes(engine.url)) engine.label = label;
-    return { replicas: urls.map((url) => ({ url, ok: true, label, checksum: 'c', canary_difference: 0, seconds: 0, error: null })) };
+    for (const engine of engines) if (urls.includes(engine.url)) engine.weightVersion = weight_version;
+    return {
+      replicas: urls.map((url) => ({
+        url,
+        ok: true,
+        weight_version,
+        checksum: 'c',
+        canary_difference: 0,
+        seconds: 0,
+        error: null,
+      })),
+    };
   };
   const [restarted, other] = engines.map(({ url }) => url);
-  await withWorkers(environment, { trialgate: general, sandboxes: { openTrial: general.openTrial }, host: world.host(), gpu: { ...world.gpu(), publishPolicy } }, async () => {
-    const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2, engines: [restarted, other], min_replicas: 1 });
-    const run = await startRun(environment.client, 'lost', config);
-    await expect.poll(() => held.size).toBe(2);
-    await engines[0]?.stop();
-    await engines[0]?.start('default');
-    await expect.poll(async () => (await store.db.select().from(replicas)).every(({ inRotation }) => inRotation) && engines[0]?.label, { interval: 200 }).toBe('lost@0');
-    free();
-    await run.result();
-  });
+  await withWorkers(
+    environment,
+    {
+      trialgate: general,
+      sandboxes: { openTrial: general.openTrial },
+      host: world.host(),
+      gpu: { ...world.gpu(), publishPolicy },
+    },
+    async () => {
+      const config = runConfig.parse({
+        model: 'm',
+        tasks: [task],
+        iterations: 1,
+        groups_per_iteration: 1,
+        group_size: 2,
+        engines: [restarted, other],
+        min_replicas: 1,
+      });
+      const run = await startRun(environment.client, 'lost', config);
+      await expect.poll(() => held.size).toBe(2);
+      await engines[0]?.stop();
+      await engines[0]?.start('default');
+      await expect
+        .poll(
+          async () =>
+            (await store.db.select().from(replicas)).every(({ inRotation }) => inRotation) && engines[0]?.weightVersion,
+          { interval: 200 },
+        )
+        .toBe('lost@0');
+      free();
+      await run.result();
+    },
+  );
   expect(published).toEqual([
     { to: [restarted, other].toSorted(), inRotation: [] },
     { to: [restarted], inRotation: [other] },

@@ -29,25 +29,42 @@ test('a run most of whose trials fail is blocked with the cause, and after a res
     if (!isRepaired && !trialId.endsWith('-0-0')) {
       // They all fail after the good trial has ended, because a group that fails while others run is replaced.
       failing += 1;
-      await until(async () => failing >= 5 && (await db.select().from(trials).where(isNotNull(trials.outcome))).length > 0);
+      await until(
+        async () => failing >= 5 && (await db.select().from(trials).where(isNotNull(trials.outcome))).length > 0,
+      );
       return { outcome: 'infra_error', reason: 'no space left on device', seconds: {} };
     }
     await recordCalls(db, [callRecord({ trialId, attempt, choice: { policyVersion: 0 } })]);
     return { outcome: null, seconds: {} };
   };
   const records = recordsOver(world, { db, temporal: environment.client, home: folder.home });
-  const config = runConfig.parse({ model: 'm', tasks, iterations: 1, groups_per_iteration: 2, group_size: 3, max_attempts: 1 });
-  await withWorkers(environment, { trialgate: records, sandboxes: { openTrial: records.openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await startRun(environment.client, 'burnt', config);
-    const status = () => run.query<RunStatusReport>('status');
-    await until(async () => (await status()).phase === 'blocked');
-    expect((await status()).reason).toContain("5 of the iteration's first 6 trials failed: no space left on device");
-    expect(await db.select().from(runs).where(eq(runs.id, 'burnt'))).toMatchObject([{ status: 'blocked', reason: (await status()).reason }]);
-    expect(await db.select().from(trials)).toHaveLength(6);
-    isRepaired = true;
-    await run.executeUpdate('resume');
-    await run.result();
+  const config = runConfig.parse({
+    model: 'm',
+    tasks,
+    iterations: 1,
+    groups_per_iteration: 2,
+    group_size: 3,
+    max_attempts: 1,
   });
-  expect((await db.select().from(trials)).map(({ outcome }) => outcome)).toEqual(Array.from({ length: 6 }, () => 'scored'));
+  await withWorkers(
+    environment,
+    { trialgate: records, sandboxes: { openTrial: records.openTrial }, host: world.host(), gpu: world.gpu() },
+    async () => {
+      const run = await startRun(environment.client, 'burnt', config);
+      const status = () => run.query<RunStatusReport>('status');
+      await until(async () => (await status()).phase === 'blocked');
+      expect((await status()).reason).toContain("5 of the iteration's first 6 trials failed: no space left on device");
+      expect(await db.select().from(runs).where(eq(runs.id, 'burnt'))).toMatchObject([
+        { status: 'blocked', reason: (await status()).reason },
+      ]);
+      expect(await db.select().from(trials)).toHaveLength(6);
+      isRepaired = true;
+      await run.executeUpdate('resume');
+      await run.result();
+    },
+  );
+  expect((await db.select().from(trials)).map(({ outcome }) => outcome)).toEqual(
+    Array.from({ length: 6 }, () => 'scored'),
+  );
   expect(world.count('agent burnt-0.1-0-0')).toBe(1);
 });

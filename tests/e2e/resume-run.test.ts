@@ -23,13 +23,22 @@ test('a failed run that is resumed goes on in the same take and keeps its finish
   const { db } = store;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
-  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 2, group_size: 2, max_attempts: 1 });
+  const config = runConfig.parse({
+    model: 'm',
+    tasks: [task],
+    iterations: 1,
+    groups_per_iteration: 2,
+    group_size: 2,
+    max_attempts: 1,
+  });
   const world = new FakeWorld();
   const ran: string[] = [];
   let broken = true;
   world.runAgent = async ({ trialId, attempt }) => {
     ran.push(`${trialId} ${attempt}`);
-    return broken && trialId.endsWith('1-1') ? { outcome: 'infra_error', reason: 'the disk is full', seconds: {} } : { outcome: null, seconds: {} };
+    return broken && trialId.endsWith('1-1')
+      ? { outcome: 'infra_error', reason: 'the disk is full', seconds: {} }
+      : { outcome: null, seconds: {} };
   };
   world.trainStep = async () => {
     if (broken) throw ApplicationFailure.nonRetryable('the disk is full');
@@ -43,18 +52,23 @@ test('a failed run that is resumed goes on in the same take and keeps its finish
   const statusOf = async () => (await db.select().from(runs).where(eq(runs.id, 'failed')))[0]?.status;
 
   const { openTrial } = real;
-  await withWorkers(environment, { trialgate: { ...real, setRunStatus }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
-    const first = await startRun(environment.client, 'failed', config);
-    await expect(first.result()).rejects.toThrow();
-    expect(await statusOf()).toBe('failed');
-    expect(ran.toSorted()).toEqual(['failed-0.1-0-0 1', 'failed-0.1-0-1 1', 'failed-0.1-1-0 1', 'failed-0.1-1-1 1']);
+  await withWorkers(
+    environment,
+    { trialgate: { ...real, setRunStatus }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
+    async () => {
+      const first = await startRun(environment.client, 'failed', config);
+      await expect(first.result()).rejects.toThrow();
+      expect(await statusOf()).toBe('failed');
+      expect(ran.toSorted()).toEqual(['failed-0.1-0-0 1', 'failed-0.1-0-1 1', 'failed-0.1-1-0 1', 'failed-0.1-1-1 1']);
 
-    broken = false;
-    await resumeRun({ client: environment.client, db }, 'failed');
-    await environment.client.workflow.getHandle('failed').result();
-  });
+      broken = false;
+      await resumeRun({ client: environment.client, db }, 'failed');
+      await environment.client.workflow.getHandle('failed').result();
+    },
+  );
   expect(ran.slice(4)).toEqual(['failed-0.1-1-1 2']);
-  expect((await db.select().from(iterations)).map((row) => [row.iteration, row.take, row.status])).toEqual([[0, 1, 'done']]);
+  const takes = await db.select().from(iterations).where(eq(iterations.runId, 'failed'));
+  expect(takes.map((row) => [row.iteration, row.take, row.status])).toEqual([[0, 1, 'done']]);
   expect(await statusOf()).toBe('completed');
 });
 
@@ -66,15 +80,33 @@ test('a resumed run that Temporal’s CLI resets goes on in a new take', async (
   const world = new FakeWorld();
   const { held, free } = hold(world, /^reset-0\.1-/);
   const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
-  await withWorkers(environment, { trialgate: real, sandboxes: { openTrial: real.openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
-    await startRun(environment.client, 'reset', config, { resume: true });
-    await expect.poll(() => held.size).toBe(2);
-    const reset = ['workflow', 'reset', '--workflow-id', 'reset', '--type', 'FirstWorkflowTask', '--reapply-exclude', 'All', '--reason', 'redo'];
-    await promisify(execFile)(INSTALLS.temporal, [...reset, '--address', environment.address]);
-    await environment.client.workflow.getHandle('reset').result().finally(free);
-  });
+  await withWorkers(
+    environment,
+    { trialgate: real, sandboxes: { openTrial: real.openTrial }, host: world.host(), gpu: world.gpu() },
+    async () => {
+      await startRun(environment.client, 'reset', config, { resume: true });
+      await expect.poll(() => held.size).toBe(2);
+      const reset = [
+        'workflow',
+        'reset',
+        '--workflow-id',
+        'reset',
+        '--type',
+        'FirstWorkflowTask',
+        '--reapply-exclude',
+        'All',
+        '--reason',
+        'redo',
+      ];
+      await promisify(execFile)(INSTALLS.temporal, [...reset, '--address', environment.address]);
+      await environment.client.workflow.getHandle('reset').result().finally(free);
+    },
+  );
   const takes = await db.select().from(iterations).where(eq(iterations.runId, 'reset')).orderBy(iterations.take);
-  expect(takes.map((row) => [row.take, row.status])).toEqual([[1, 'superseded'], [2, 'done']]);
+  expect(takes.map((row) => [row.take, row.status])).toEqual([
+    [1, 'superseded'],
+    [2, 'done'],
+  ]);
 });
 
 test('a resume that comes while a cancelled run still ends waits for its end and starts it again', async () => {
@@ -90,17 +122,28 @@ test('a resume that comes while a cancelled run still ends waits for its end and
     world.log.push('releasePool');
     await ending.promise;
   };
-  await withWorkers(environment, { trialgate: { ...real, releasePool }, sandboxes: { openTrial: real.openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await startRun(environment.client, 'ending', config);
-    await expect.poll(() => held.size).toBe(2);
-    await run.cancel();
-    await expect.poll(() => world.count('releasePool')).toBe(1);
-    free();
-    const resumed = resumeRun({ client: environment.client, db }, 'ending');
-    await expect(environment.client.workflow.getHandle('ending').executeUpdate('resume')).rejects.toMatchObject({ cause: { message: 'run ending is ending: resume it when it has ended' } });
-    ending.resolve();
-    expect(await resumed).toBe('run ending goes on');
-    await environment.client.workflow.getHandle('ending').result();
-  });
+  await withWorkers(
+    environment,
+    {
+      trialgate: { ...real, releasePool },
+      sandboxes: { openTrial: real.openTrial },
+      host: world.host(),
+      gpu: world.gpu(),
+    },
+    async () => {
+      const run = await startRun(environment.client, 'ending', config);
+      await expect.poll(() => held.size).toBe(2);
+      await run.cancel();
+      await expect.poll(() => world.count('releasePool')).toBe(1);
+      free();
+      const resumed = resumeRun({ client: environment.client, db }, 'ending');
+      await expect(environment.client.workflow.getHandle('ending').executeUpdate('resume')).rejects.toMatchObject({
+        cause: { message: 'run ending is ending: resume it when it has ended' },
+      });
+      ending.resolve();
+      expect(await resumed).toBe('run ending goes on');
+      await environment.client.workflow.getHandle('ending').result();
+    },
+  );
   expect((await db.select().from(runs).where(eq(runs.id, 'ending')))[0]?.status).toBe('completed');
 });

@@ -28,14 +28,17 @@ afterAll(() => {
   for (const each of [folder, ...elsewhere]) rmSync(each, { recursive: true, force: true });
 });
 
-const configIn = (home: string, flags = {}) => resolveConfig({ cwd: folder, env: {}, flags: { home, ...ANY_PORTS, ...flags } }).config;
+const configIn = (home: string, flags = {}) =>
+  resolveConfig({ cwd: folder, env: {}, flags: { home, ...ANY_PORTS, ...flags } }).config;
 
 function start(home: string, only: ComponentName[], flags = {}): Promise<Stack> {
   return startStack({ config: configIn(path.join(folder, home), flags), only }, never);
 }
 
 const processesNaming = (file: string): number[] =>
-  readdirSync('/proc').map(Number).filter((pid) => pid > 0 && commandLine(pid).includes(file));
+  readdirSync('/proc')
+    .map(Number)
+    .filter((pid) => pid > 0 && commandLine(pid).includes(file));
 
 function commandLine(pid: number): string {
   try {
@@ -51,7 +54,14 @@ async function ownPortsOfTemporal({ plan }: Stack): Promise<string[]> {
   const ports = [...log.matchAll(/localhost:(\d+)/g)].flatMap(([, port]) => port ?? []);
   expect(ports.length).toBeGreaterThan(0);
   if ((await isolation()).kind !== 'bubblewrap') return [];
-  const answers = await Promise.all(ports.map((port) => fetch(`http://127.0.0.1:${port}`).then(() => true, () => false)));
+  const answers = await Promise.all(
+    ports.map((port) =>
+      fetch(`http://127.0.0.1:${port}`).then(
+        () => true,
+        () => false,
+      ),
+    ),
+  );
   return ports.filter((_, index) => answers[index]);
 }
 
@@ -95,8 +105,8 @@ describe('a component that is killed', () => {
   });
 });
 
-describe('a supervisor that is killed', () => {
-  it('leaves processes that the next supervisor ends before it starts its own', async () => {
+describe('when a supervisor is killed', () => {
+  it('the next supervisor ends the processes that were left before it starts its own', async () => {
     const home = path.join(folder, 'orphaned');
     const supervisor = supervise(home);
     await until(() => readState(home)?.status === 'ready');
@@ -112,7 +122,7 @@ describe('a supervisor that is killed', () => {
     await stack.stop();
   });
 
-  it('leaves processes that `down` ends', async () => {
+  it('`down` ends the processes that were left', async () => {
     const home = path.join(folder, 'orphaned');
     const supervisor = supervise(home);
     await until(() => readState(home)?.status === 'ready' && readState(home)?.supervisor.pid === supervisor.pid);
@@ -135,19 +145,29 @@ function supervise(home: string): ChildProcess {
   return spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' });
 }
 
-it('a deployment starts all its gateways, each on a port that the workers know, and restarts one that dies on its old port', async () => {
+it('the supervisor starts all gateways on ports that the workers know, and restarts a gateway that dies at its old port', async () => {
   const stack = await start('gateways', ['postgres', 'gateway'], { gateways: '3', engines: 'http://127.0.0.1:9' });
   const config = configIn(path.join(folder, 'gateways'), { gateways: '3' });
-  const answering = async () => Promise.all(connectionsOf(config).gatewayUrls.map(async (url) => (await fetch(`${url}/health`)).status));
+  const answering = async () =>
+    Promise.all(connectionsOf(config).gatewayUrls.map(async (url) => (await fetch(`${url}/health`)).status));
   try {
     expect(stack.plan.gatewayUrls).toEqual(connectionsOf(config).gatewayUrls);
     expect(new Set(stack.plan.gatewayUrls).size).toBe(3);
     expect(await answering()).toEqual([200, 200, 200]);
     const before = componentOf(stack.state(), 'gateway-2');
     process.kill(before?.process?.pid ?? 0, 'SIGKILL');
-    await until(() => componentOf(stack.state(), 'gateway-2')?.restarts === 1 && componentOf(stack.state(), 'gateway-2')?.status === 'ready');
+    await until(
+      () =>
+        componentOf(stack.state(), 'gateway-2')?.restarts === 1 &&
+        componentOf(stack.state(), 'gateway-2')?.status === 'ready',
+    );
     expect(componentOf(stack.state(), 'gateway-2')?.address).toBe(before?.address);
-    expect(stack.state().components.map(({ name, restarts }) => `${name} ${restarts}`)).toEqual(['postgres 0', 'gateway 0', 'gateway-2 1', 'gateway-3 0']);
+    expect(stack.state().components.map(({ name, restarts }) => `${name} ${restarts}`)).toEqual([
+      'postgres 0',
+      'gateway 0',
+      'gateway-2 1',
+      'gateway-3 0',
+    ]);
     expect(await answering()).toEqual([200, 200, 200]);
   } finally {
     await stack.stop();
@@ -161,7 +181,7 @@ it('a second supervisor of a deployment is refused while the first runs', async 
   await (await start('locked', [])).stop();
 });
 
-it('a port that is taken ends the start, and the message names the port and the setting that chooses another', async () => {
+it('a start that finds a port taken ends, and its message names the port and the setting that chooses another', async () => {
   const server = createServer().listen(0, '127.0.0.1');
   await until(() => server.listening);
   const address = server.address();
@@ -177,14 +197,17 @@ it('a port that is taken ends the start, and the message names the port and the 
   }
 });
 
-it.runIf(process.getuid?.() === 0)('under root the deployment’s folder is closed to others, and PostgreSQL runs as a user that reaches its data', async () => {
-  const stack = await start('closed', ['postgres']);
-  const data = /data in (\S+?)(,|$)/.exec(stack.state().notes.join())?.[1] ?? '';
-  try {
-    expect(statSync(path.join(folder, 'closed')).mode & 0o777).toBe(0o700);
-    expect(statSync(data).uid).toBe(65534);
-    expect(await query(stack.plan.databaseUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
-  } finally {
-    await stack.stop();
-  }
-});
+it.runIf(process.getuid?.() === 0)(
+  'under root the deployment’s folder is closed to others, and PostgreSQL runs as a user that reaches its data',
+  async () => {
+    const stack = await start('closed', ['postgres']);
+    const data = /data in (\S+?)(,|$)/.exec(stack.state().notes.join())?.[1] ?? '';
+    try {
+      expect(statSync(path.join(folder, 'closed')).mode & 0o777).toBe(0o700);
+      expect(statSync(data).uid).toBe(65534);
+      expect(await query(stack.plan.databaseUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
+    } finally {
+      await stack.stop();
+    }
+  },
+);

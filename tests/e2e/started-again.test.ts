@@ -15,7 +15,7 @@ import { until } from '../support/harness/until.ts';
 import { useDatabase } from '../support/harness/use-database.ts';
 import { FakeWorld } from '../support/fakes/fake-activities.ts';
 import { closingDuringPoll, reopening, TirelessAgents } from '../support/fakes/fake-faults.ts';
-import type { RunProgress } from '../../workflows/train-run.ts';
+import type { RunProgress } from '../../workflows/run-execution.ts';
 import { withWorkers } from '../support/harness/workflow-worker.ts';
 import { useTemporal } from '../support/harness/use-temporal.ts';
 
@@ -24,7 +24,8 @@ import { useTemporal } from '../support/harness/use-temporal.ts';
  * an evaluation. TRIALGATE_TEST_REPEATS=99 runs each test a hundred times in a row.
  */
 const REPEATS = Number(process.env['TRIALGATE_TEST_REPEATS'] ?? 0);
-const test = (title: string, body: () => Promise<void>) => once(title, { repeats: REPEATS, timeout: (REPEATS + 1) * 180_000 }, body);
+const test = (title: string, body: () => Promise<void>) =>
+  once(title, { repeats: REPEATS, timeout: (REPEATS + 1) * 180_000 }, body);
 
 const environment = useTemporal();
 const store = useDatabase();
@@ -35,12 +36,20 @@ const newId = () => `again${++serial}`;
 type General = ReturnType<FakeWorld['general']>;
 type Overrides = Partial<{ [name in keyof General]: (input: never) => Promise<unknown> }>;
 const during = <T>(world: FakeWorld, own: Overrides, body: () => Promise<T>) =>
-  withWorkers(environment, { trialgate: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
-const start = (id: string, progress: RunProgress = {}) => environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, progress] });
+  withWorkers(
+    environment,
+    { trialgate: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() },
+    body,
+  );
+const start = (id: string, progress: RunProgress = {}) =>
+  environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, progress] });
 const closed = (id: string) =>
-  environment.client.workflow.getHandle(id).result().catch((error: unknown) => {
-    if (!(error instanceof WorkflowFailedError)) throw error;
-  });
+  environment.client.workflow
+    .getHandle(id)
+    .result()
+    .catch((error: unknown) => {
+      if (!(error instanceof WorkflowFailedError)) throw error;
+    });
 
 /** Makes the agents of trials that `isSlow` names run until they are stopped. */
 function workWhile(world: FakeWorld, isSlow: (trialId: string) => boolean): TirelessAgents {
@@ -82,9 +91,12 @@ function closingUntilResumed(world: FakeWorld): { own: Overrides; isResumed: () 
   return { own, isResumed: () => isResumed };
 }
 
-test('a run that is resumed while its cancelled groups close runs them again', async () => {
+test('a run that is resumed while its cancelled groups close runs these groups again', async () => {
   const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
+  Object.assign(world.config, {
+    iterations: 2,
+    evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false },
+  });
   const general = world.general();
   const closing = closingUntilResumed(world);
   let failures = 0;
@@ -108,7 +120,7 @@ test('a run that is resumed while its cancelled groups close runs them again', a
   expect(world.outcomes.size).toBe(12);
 });
 
-test('a run that is started again while the groups of its cancelled execution close runs them again', async () => {
+test('a run that is started again while the groups of its cancelled execution close runs these groups again', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -125,7 +137,7 @@ test('a run that is started again while the groups of its cancelled execution cl
   expect([...world.outcomes.values()]).toEqual(['scored', 'scored', 'scored', 'scored']);
 });
 
-test('a run that was terminated and is started again follows the groups that still run to their end', async () => {
+test('a run that was terminated and is started again waits for its groups that still run, and does not start them twice', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -149,35 +161,47 @@ test('a run that was terminated and is started again follows the groups that sti
   expect(world.count('close 0.1')).toBe(1);
 });
 
-test('a redo during an evaluation waits until that evaluation has closed, then evaluates again', async () => {
+test('a redo during an evaluation waits until that evaluation has closed, and then the run evaluates again', async () => {
   const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 1, evaluation: { tasks: ['held-out'], samples: 1, before: true, every: null, after: false } });
+  Object.assign(world.config, {
+    iterations: 1,
+    evaluation: { tasks: ['held-out'], samples: 1, before: true, every: null, after: false },
+  });
   const id = newId();
   let isReset = false;
   const agents = workWhile(world, (trialId) => !isReset && trialId.includes('eval'));
   await store.db.insert(runs).values({ id, config: world.config });
   await store.db.insert(iterations).values({ runId: id, iteration: 0, take: 1, status: 'open', policyVersion: 0 });
-  await during(world, slowlyClosing(world, () => false), async () => {
-    await start(id);
-    await until(() => agents.started === 4);
-    isReset = true;
-    await redoRun(connected(), id);
-    for (const ordinal of [0, 1]) await environment.client.workflow.getHandle(`${id}/eval@0/${ordinal}`).cancel();
-    await environment.client.workflow.getHandle(id).result();
-  });
+  await during(
+    world,
+    slowlyClosing(world, () => false),
+    async () => {
+      await start(id);
+      await until(() => agents.started === 4);
+      isReset = true;
+      await redoRun(connected(), id);
+      for (const ordinal of [0, 1]) await environment.client.workflow.getHandle(`${id}/eval@0/${ordinal}`).cancel();
+      await environment.client.workflow.getHandle(id).result();
+    },
+  );
   expect(world.count('blocked')).toBe(0);
   expect([...world.outcomes.keys()].filter((trialId) => trialId.includes('eval'))).toHaveLength(4);
   expect(world.count('completed')).toBe(1);
-  expect(await store.db.select({ status: iterations.status }).from(iterations).where(eq(iterations.runId, id))).toEqual([{ status: 'superseded' }]);
+  expect(await store.db.select({ status: iterations.status }).from(iterations).where(eq(iterations.runId, id))).toEqual(
+    [{ status: 'superseded' }],
+  );
 });
 
-test('a fork that is resumed while its cancelled groups close runs them again; another fork of that name is refused meanwhile', async () => {
+test('a fork that is resumed while its cancelled groups close runs these again; another fork of that name is refused meanwhile', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const [from, id] = [{ runId: newId(), version: 1 }, newId()];
   const home = await mkdtemp(path.join(tmpdir(), 'trialgate-fork-'));
   onTestFinished(() => rm(home, { recursive: true }));
-  await runWithVersion(store.db, home, from.runId, from.version, { ...world.config, tasks: [path.resolve('tasks/train')] });
+  await runWithVersion(store.db, home, from.runId, from.version, {
+    ...world.config,
+    tasks: [path.resolve('tasks/train')],
+  });
   const closing = closingUntilResumed(world);
   const agents = workWhile(world, () => !closing.isResumed() && agents.started < 4);
   const own: Overrides = { ...closing.own, openTake: async () => ({ take: 1, superseded: [] }) };
@@ -186,7 +210,10 @@ test('a fork that is resumed while its cancelled groups close runs them again; a
     await until(() => agents.started === 4);
     const first = environment.client.workflow.getHandle(id);
     await first.cancel();
-    await expect(forkRun(connected(), from, id, {})).rejects.toMatchObject({ code: 'bad_input', message: `run ${id} exists: choose another --run` });
+    await expect(forkRun(connected(), from, id, {})).rejects.toMatchObject({
+      code: 'bad_input',
+      message: `run ${id} exists: choose another --run`,
+    });
     // A resume does not wait for the groups of the execution that ended.
     await resumeRun(connected(), id);
     await environment.client.workflow.getHandle(id).result();
@@ -194,7 +221,7 @@ test('a fork that is resumed while its cancelled groups close runs them again; a
   expect([...world.outcomes.values()]).toEqual(['scored', 'scored', 'scored', 'scored']);
 });
 
-test('a group that closes while a poll still lists it as open is not started again', async () => {
+test('a run does not start a group again that closes while the run’s poll still lists it as open', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -223,7 +250,7 @@ test('a run that was terminated during its train step repeats the step after the
   expect(world.count('train 1')).toBe(1);
 });
 
-test('a publication waits until the publication of a terminated execution has ended', async () => {
+test('a run’s publication waits until the publication of its terminated execution has ended', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -239,11 +266,18 @@ test('a publication waits until the publication of a terminated execution has en
     await publishing.promise;
     await first.terminate();
     const again = await start(id, { resume: true });
-    await until(async () => (await again.query<{ waits_for: string | null }>('status')).waits_for?.startsWith('its turn') === true);
+    await until(
+      async () =>
+        (await again.query<{ waits_for: string | null }>('status')).waits_for?.startsWith('its turn') === true,
+    );
     free.resolve();
     await again.result();
   });
-  expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 0 1', 'publish 1 1']);
+  expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual([
+    'publish 0 1',
+    'publish 0 1',
+    'publish 1 1',
+  ]);
 });
 
 test('a second evaluation on demand waits until the cancelled first one has closed', async () => {
@@ -255,13 +289,33 @@ test('a second evaluation on demand waits until the cancelled first one has clos
     ...slowlyClosing(world, () => false),
     borrowPool: async () => ({ version: 0, published: true }),
     planEvaluationOnDemand: async () => {
-      const group = { runId, kind: 'eval' as const, iteration: null, take: null, ordinal: 0, size: 2, task: 't', agent: 'a', policyVersion: 0 };
+      const group = {
+        runId,
+        kind: 'eval' as const,
+        iteration: null,
+        take: null,
+        ordinal: 0,
+        size: 2,
+        task: 't',
+        agent: 'a',
+        policyVersion: 0,
+      };
       const n = ++serialOfPlan;
-      return { id: `eval@0.${n}`, plans: [{ ...group, id: `${runId}/eval@0.${n}/0`, trialPrefix: `${runId}-eval.0.${n}-0` }], deadlineSeconds: 600 };
+      return {
+        id: `eval@0.${n}`,
+        plans: [{ ...group, id: `${runId}/eval@0.${n}/0`, trialPrefix: `${runId}-eval.0.${n}-0` }],
+        deadlineSeconds: 600,
+      };
     },
     returnPool: async () => void world.log.push('return'),
   };
-  const evaluate = () => environment.client.workflow.start('evaluateRun', { workflowId: `${runId}/evaluate`, taskQueue: 'trialgate', args: [{ runId }], workflowIdConflictPolicy: 'TERMINATE_EXISTING' });
+  const evaluate = () =>
+    environment.client.workflow.start('evaluateRun', {
+      workflowId: `${runId}/evaluate`,
+      taskQueue: 'trialgate',
+      args: [{ runId }],
+      workflowIdConflictPolicy: 'TERMINATE_EXISTING',
+    });
   await during(world, own, async () => {
     const first = await evaluate();
     await until(() => agents.started === 2);
@@ -269,7 +323,12 @@ test('a second evaluation on demand waits until the cancelled first one has clos
     const again = await evaluate();
     expect(await again.result()).toEqual({ runId, id: 'eval@0.2', version: 0 });
   });
-  expect(world.log.filter((entry) => /^(return|end)/.test(entry))).toEqual([`end ${runId}/eval@0.1/0`, 'return', `end ${runId}/eval@0.2/0`, 'return']);
+  expect(world.log.filter((entry) => /^(return|end)/.test(entry))).toEqual([
+    `end ${runId}/eval@0.1/0`,
+    'return',
+    `end ${runId}/eval@0.2/0`,
+    'return',
+  ]);
 });
 
 const sleepThen = async (work: () => void): Promise<void> => {

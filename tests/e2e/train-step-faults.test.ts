@@ -18,7 +18,11 @@ import { useTemporal } from '../support/harness/use-temporal.ts';
 
 const environment = useTemporal();
 
-const announced = z.object({ model: z.string(), engine: z.string(), batches: z.array(z.object({ path: z.string(), sha256: z.string() })) });
+const announced = z.object({
+  model: z.string(),
+  engine: z.string(),
+  batches: z.array(z.object({ path: z.string(), sha256: z.string() })),
+});
 
 /** Starts the Python worker on this test's Temporal. Each train step has the next fault of `faults`. */
 async function startFaultyWorker(faults: string[]) {
@@ -42,7 +46,7 @@ async function startFaultyWorker(faults: string[]) {
   };
 }
 
-test('steps with numbers that are not finite publish their parent’s weights; one too many, full memory and a result that is not JSON block the run', async () => {
+test('a train step with a number that is not finite is skipped; too many in a row, full memory or a result that is not JSON block the run', async () => {
   const skipped = {
     reward: 'trial t0-0 has a reward that is not finite',
     loss: 'the loss is nan',
@@ -53,20 +57,32 @@ test('steps with numbers that are not finite publish their parent’s weights; o
   // A step that is tried again would take the next step's fault.
   const blocked = {
     loss: 'neither did the 5 before it: check these trials',
-    memory: 'the device\'s memory is full (',
+    memory: "the device's memory is full (",
     result: 'its result has a number that is not finite',
   };
   await using worker = await startFaultyWorker([...Object.keys(skipped), ...Object.keys(blocked)]);
 
   const [id, world] = ['faults', new FakeWorld()];
   const last = Object.keys(skipped).length;
-  world.config = runConfig.parse({ model: worker.model, tasks: ['t'], iterations: last + 1, groups_per_iteration: 1, group_size: 2, max_skipped_steps: last });
+  world.config = runConfig.parse({
+    model: worker.model,
+    tasks: ['t'],
+    iterations: last + 1,
+    groups_per_iteration: 1,
+    group_size: 2,
+    max_skipped_steps: last,
+  });
   const versions: (Checkpoint & { skipped?: TrainStepResult['skipped'] })[] = [];
   const reports: ReplicaReport[] = [];
   const versionOf = (version: number) => {
     const found = versions[version];
     if (!found) throw new Error(`version ${version} has not been made`);
-    return { label: `${id}@${version}`, checkpoint: found.checkpoint, checkpoint_sha256: found.checkpoint_sha256, canary: found.canary };
+    return {
+      weight_version: `${id}@${version}`,
+      checkpoint: found.checkpoint,
+      checkpoint_sha256: found.checkpoint_sha256,
+      canary: found.canary,
+    };
   };
   const general = world.general();
   const trialgate = {
@@ -76,12 +92,30 @@ test('steps with numbers that are not finite publish their parent’s weights; o
     assembleBatch: async ({ iteration }: { iteration: number }) => {
       const [batch, parent] = [worker.batches[iteration], versionOf(iteration).checkpoint];
       const named = { run_id: id, version: iteration + 1, parent_checkpoint: parent, home: worker.home };
-      return { parentVersion: iteration, step: { ...named, batch_path: batch?.path, batch_sha256: batch?.sha256, trainer: trainerSettingsOf(world.config) } };
+      return {
+        parentVersion: iteration,
+        step: {
+          ...named,
+          batch_path: batch?.path,
+          batch_sha256: batch?.sha256,
+          trainer: trainerSettingsOf(world.config),
+        },
+      };
     },
-    recordVersion: async ({ version, step }: { version: number; step: TrainStepResult }) => void (versions[version] = step),
+    recordVersion: async ({ version, step }: { version: number; step: TrainStepResult }) =>
+      void (versions[version] = step),
     beginPublication: async ({ version }: { version: number }) => ({
-      ...{ ...versionOf(version), replicas: [worker.engine], min_replicas: 1, needed: 1, canary_tolerance: version > 0 ? 0 : null },
-      previous: version > 0 ? { ...versionOf(version - 1), checksums: { [worker.engine]: reports[version - 1]?.checksum } } : null,
+      ...{
+        ...versionOf(version),
+        replicas: [worker.engine],
+        min_replicas: 1,
+        needed: 1,
+        canary_tolerance: version > 0 ? 0 : null,
+      },
+      previous:
+        version > 0
+          ? { ...versionOf(version - 1), checksums: { [worker.engine]: reports[version - 1]?.checksum } }
+          : null,
     }),
     endPublication: async (input: { version: number; reports: ReplicaReport[] }) => {
       for (const report of input.reports) if (report.ok) reports[input.version] = report;
@@ -90,11 +124,19 @@ test('steps with numbers that are not finite publish their parent’s weights; o
   };
 
   await withWorkers(environment, { trialgate, sandboxes: world.sandboxes(), host: world.host() }, async () => {
-    const run = await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] });
+    const run = await environment.client.workflow.start('trainRun', {
+      workflowId: id,
+      taskQueue: 'trialgate',
+      args: [{}],
+    });
     for (const [already, reason] of Object.values(blocked).entries()) {
       await until(() => world.count('blocked') === already + 1);
       expect(world.blockedReason).toContain(reason);
-      expect(await run.query<RunStatusReport>('status')).toMatchObject({ phase: 'blocked', reason: world.blockedReason, policy_version: last });
+      expect(await run.query<RunStatusReport>('status')).toMatchObject({
+        phase: 'blocked',
+        reason: world.blockedReason,
+        policy_version: last,
+      });
       expect(versions).toHaveLength(last + 1);
       await run.executeUpdate('resume');
     }
@@ -102,9 +144,14 @@ test('steps with numbers that are not finite publish their parent’s weights; o
   });
 
   const [base, ...trained] = versions;
-  expect(trained.map((version) => version.skipped)).toEqual([...Object.values(skipped).map((reason) => expect.stringContaining(reason)), null]);
+  expect(trained.map((version) => version.skipped)).toEqual([
+    ...Object.values(skipped).map((reason) => expect.stringContaining(reason)),
+    null,
+  ]);
   expect(trained.slice(0, last).map(({ canary }) => canary)).toEqual(Array.from({ length: last }, () => base?.canary));
   expect(trained[last]?.canary).not.toEqual(base?.canary);
   expect(trained.map(({ metrics }) => metrics['actor/updates'])).toEqual([0, 0, 0, 0, 0, 1]);
-  expect(reports.map(({ ok, label }) => [ok, label])).toEqual(versions.map((_, version) => [true, `${id}@${version}`]));
+  expect(reports.map(({ ok, weight_version }) => [ok, weight_version])).toEqual(
+    versions.map((_, version) => [true, `${id}@${version}`]),
+  );
 });

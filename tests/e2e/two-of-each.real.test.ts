@@ -39,7 +39,11 @@ async function until(condition: () => Promise<boolean>, what: string): Promise<v
 }
 
 async function reached(client: Client, iteration: number): Promise<void> {
-  const status = () => client.workflow.getHandle(RUN).query<RunStatusReport>('status').catch(() => null);
+  const status = () =>
+    client.workflow
+      .getHandle(RUN)
+      .query<RunStatusReport>('status')
+      .catch(() => null);
   await until(async () => {
     const now = await status();
     return now !== null && now.phase === 'rollout' && now.iteration >= iteration;
@@ -62,9 +66,19 @@ async function completedBy(gatewayUrl: string): Promise<number> {
 async function whoTrains(client: Client): Promise<ComponentProcess> {
   let pid = '';
   await until(async () => {
-    const [{ iteration } = { iteration: 0 }] = await db.select().from(iterations).orderBy(desc(iterations.iteration)).limit(1);
-    const step = await client.workflow.getHandle(`${RUN}/${iteration}.1`).describe().catch(() => null);
-    pid = step?.raw.pendingActivities?.find((each) => each.activityType?.name === 'trainStep')?.lastWorkerIdentity?.split('@')[0] ?? '';
+    const [{ iteration } = { iteration: 0 }] = await db
+      .select()
+      .from(iterations)
+      .orderBy(desc(iterations.iteration))
+      .limit(1);
+    const step = await client.workflow
+      .getHandle(`${RUN}/${iteration}.1`)
+      .describe()
+      .catch(() => null);
+    pid =
+      step?.raw.pendingActivities
+        ?.find((each) => each.activityType?.name === 'trainStep')
+        ?.lastWorkerIdentity?.split('@')[0] ?? '';
     return pid !== '';
   }, 'a gpu worker trains');
   const found = pairs.gpu.find((each) => String(each.pid) === pid);
@@ -79,9 +93,12 @@ async function whoWorked(client: Client): Promise<{ workflows: Set<number>; acti
   const pidOf = (identity: string | null | undefined) => Number(identity?.split('@')[0]);
   for await (const { workflowId, runId } of client.workflow.list({ query: `WorkflowId STARTS_WITH "${RUN}"` })) {
     const { events } = await client.workflow.getHandle(workflowId, runId).fetchHistory();
-    const names = new Map(events?.map((event) => [String(event.eventId), event.activityTaskScheduledEventAttributes?.activityType?.name]));
+    const names = new Map(
+      events?.map((event) => [String(event.eventId), event.activityTaskScheduledEventAttributes?.activityType?.name]),
+    );
     for (const event of events ?? []) {
-      if (event.workflowTaskCompletedEventAttributes) workflows.add(pidOf(event.workflowTaskCompletedEventAttributes.identity));
+      if (event.workflowTaskCompletedEventAttributes)
+        workflows.add(pidOf(event.workflowTaskCompletedEventAttributes.identity));
       const started = event.activityTaskStartedEventAttributes;
       const name = started ? names.get(String(started.scheduledEventId)) : undefined;
       if (name) activities.set(name, (activities.get(name) ?? new Set()).add(pidOf(started?.identity)));
@@ -92,16 +109,26 @@ async function whoWorked(client: Client): Promise<{ workflows: Set<number>; acti
 
 const pids = (pair: readonly ComponentProcess[]) => pair.map((each) => each.pid);
 
-test('two of each process share a run’s work; when one of each is killed the run goes on, and no finished work is repeated', async () => {
+test('two engines, gateways and workers of each kind share a run’s work; when one of each is killed, the run goes on and repeats no finished work', async () => {
   const config = parseRunConfig({
-    model: pairs.model, tasks: [join(REPOSITORY, 'tasks/train')], agents: ['oneshot'], iterations: ITERATIONS, groups_per_iteration: 2, group_size: 4,
-    max_prompt_length: 3000, max_attempts: 10, evaluation: { before: false, after: false },
+    model: pairs.model,
+    tasks: [join(REPOSITORY, 'tasks/train')],
+    agents: ['oneshot'],
+    iterations: ITERATIONS,
+    groups_per_iteration: 2,
+    group_size: 4,
+    max_prompt_length: 3000,
+    max_attempts: 10,
+    evaluation: { before: false, after: false },
   });
   await withDeployment(pairs.config, async ({ client }) => {
     await startRun(client, RUN, config);
 
     await reached(client, 0);
-    await until(async () => (await Promise.all(pairs.gatewayUrls.map(completedBy))).every((count) => count > 0), 'both gateways answer');
+    await until(
+      async () => (await Promise.all(pairs.gatewayUrls.map(completedBy))).every((count) => count > 0),
+      'both gateways answer',
+    );
     pairs.gateway[0].kill();
 
     await until(async () => (await sandboxesOf(pairs.activities[0])) > 0, 'trials run');
@@ -119,8 +146,13 @@ test('two of each process share a run’s work; when one of each is killed the r
     await pairs.engine[0].start();
 
     (await whoTrains(client)).kill();
-    await until(async () => (await db.select().from(runs).where(eq(runs.id, RUN)))[0]?.status !== 'running', 'the run ends');
-    expect(await db.select({ status: runs.status, reason: runs.reason }).from(runs)).toEqual([{ status: 'completed', reason: null }]);
+    await until(
+      async () => (await db.select().from(runs).where(eq(runs.id, RUN)))[0]?.status !== 'running',
+      'the run ends',
+    );
+    expect(await db.select({ status: runs.status, reason: runs.reason }).from(runs)).toEqual([
+      { status: 'completed', reason: null },
+    ]);
 
     const { workflows, activities } = await whoWorked(client);
     expect([...workflows]).toEqual(expect.arrayContaining(pids(pairs.workflows)));
@@ -129,7 +161,11 @@ test('two of each process share a run’s work; when one of each is killed the r
     expect(ofGpu).toEqual(expect.arrayContaining(pids(pairs.gpu)));
   });
   expect(Math.min(...pairs.sampled())).toBeGreaterThan(0);
-  const scored = await db.select({ host: attempts.host }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId)).where(and(eq(trials.runId, RUN), eq(attempts.outcome, 'scored')));
+  const scored = await db
+    .select({ host: attempts.host })
+    .from(attempts)
+    .innerJoin(trials, eq(trials.id, attempts.trialId))
+    .where(and(eq(trials.runId, RUN), eq(attempts.outcome, 'scored')));
   expect(scored).toHaveLength(ITERATIONS * 8);
   for (const { pid } of pairs.activities) expect(scored.some(({ host }) => host?.includes(`-${pid}-`))).toBe(true);
   expect(await sandboxesOf(pairs.activities[1])).toBe(0);

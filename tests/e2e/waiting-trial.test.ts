@@ -18,7 +18,7 @@ import { startRun } from '../../cli/run/start-run.ts';
 const environment = useTemporal();
 const store = useDatabase();
 
-test('a trial that waits for a sandbox can be skipped, and then never opens, and can be given time, which it keeps while it waits', async () => {
+test('a trial that waits for a slot never opens once it is skipped, and keeps the time that `extend` gives it', async () => {
   const { db } = store;
   await using folder = await temporaryHome();
   const world = new FakeWorld();
@@ -30,12 +30,23 @@ test('a trial that waits for a sandbox can be skipped, and then never opens, and
     return { outcome: null, seconds: {} };
   };
   const records = recordsOver(world, { db, temporal: environment.client, home: folder.home });
-  const config = runConfig.parse({ model: 'm', tasks: [(await taskWith(folder.home, 'true')).folder], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const config = runConfig.parse({
+    model: 'm',
+    tasks: [(await taskWith(folder.home, 'true')).folder],
+    iterations: 1,
+    groups_per_iteration: 1,
+    group_size: 2,
+  });
   await withWorkers(environment, { trialgate: records, host: world.host(), gpu: world.gpu() }, async () => {
     const run = await startRun(environment.client, 'waits', config);
     const group = environment.client.workflow.getHandle('waits/0.1/0');
     const look = () => group.query<GroupReport>('status');
-    await until(() => look().then(() => true, () => false));
+    await until(() =>
+      look().then(
+        () => true,
+        () => false,
+      ),
+    );
     const first = await look();
     expect(first.trials.map(({ state }) => state)).toEqual(['opening', 'opening']);
 
@@ -46,19 +57,34 @@ test('a trial that waits for a sandbox can be skipped, and then never opens, and
 
     const before = Date.now();
     const { nativeConnection: connection } = environment;
-    const host = await Worker.create({ connection, taskQueue: 'sandboxes', activities: { openTrial: records.openTrial } });
+    const host = await Worker.create({
+      connection,
+      taskQueue: 'sandboxes',
+      activities: { openTrial: records.openTrial },
+    });
     await host.runUntil(async () => {
       await until(async () => (await look()).trials[0]?.state === 'agent');
-      expect(Date.parse((await look()).trials[0]?.until ?? '')).toBeGreaterThanOrEqual(before + (config.deadlines.trial + 5000) * 1000);
+      expect(Date.parse((await look()).trials[0]?.until ?? '')).toBeGreaterThanOrEqual(
+        before + (config.deadlines.trial + 5000) * 1000,
+      );
       freed.resolve();
       await run.result();
     });
   }).finally(freed.resolve);
   expect(world.log.filter((entry) => entry.startsWith('agent'))).toEqual(['agent waits-0.1-0-0']);
-  expect(await db.select().from(trials).orderBy(asc(trials.member))).toMatchObject([
+  expect(await db.select().from(trials).orderBy(asc(trials.trialIndex))).toMatchObject([
     { outcome: 'scored' },
-    { id: 'waits-0.1-0-1', groupId: 'waits/0.1/0', member: 1, runId: 'waits', outcome: 'cancelled', reason: 'skipped by a person' },
+    {
+      id: 'waits-0.1-0-1',
+      groupId: 'waits/0.1/0',
+      trialIndex: 1,
+      runId: 'waits',
+      outcome: 'cancelled',
+      reason: 'skipped by a person',
+    },
   ]);
   const [row] = await db.select().from(groups).where(eq(groups.id, 'waits/0.1/0'));
-  expect(row?.deadlineAt?.getTime()).toBeGreaterThan((row?.openedAt.getTime() ?? Infinity) + (config.deadlines.group + 4000) * 1000);
+  expect(row?.deadlineAt?.getTime()).toBeGreaterThan(
+    (row?.openedAt.getTime() ?? Infinity) + (config.deadlines.group + 4000) * 1000,
+  );
 });

@@ -30,7 +30,19 @@ test('the small model, with all its layers, is sampled, trained and published, a
     await deployment.up();
     await deployment.trialgate('train', file, '--run', 'whole');
     const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'whole', '--json'));
-    expect(record).toMatchObject({ status: 'completed', iterations: [{ status: 'done', policy_version: 0, trained_version: 1, skipped: null, batch: { trials: 3 }, replicas: [{ label: 'whole@1' }] }] });
+    expect(record).toMatchObject({
+      status: 'completed',
+      iterations: [
+        {
+          status: 'done',
+          policy_version: 0,
+          trained_version: 1,
+          skipped: null,
+          batch: { trials: 3 },
+          replicas: [{ weight_version: 'whole@1' }],
+        },
+      ],
+    });
     expect(record.iterations[0]?.metrics?.['actor/grad_norm']).toBeGreaterThan(0);
     const db = openDatabase(connectionsOf(deployment.config).databaseUrl);
     expect(await auditRun(db, 'whole', 1).finally(() => db.$client.end())).toEqual([]);

@@ -15,16 +15,17 @@ import { trialOverHttp } from '../support/harness/trial-over-http.ts';
 
 const ADMIN_KEY = 'the admin key';
 const CONFIG = ['--config', 'deploy/wrangler.jsonc'];
-const variables = (given: Record<string, string>) => Object.entries(given).flatMap(([name, value]) => ['--var', `${name}:${value}`]);
+const variables = (given: Record<string, string>) =>
+  Object.entries(given).flatMap(([name, value]) => ['--var', `${name}:${value}`]);
 
-test('the Worker is smaller than 1 MB as it is uploaded', async () => {
+test('the compressed upload of the Cloudflare Worker is smaller than 1 MB', async () => {
   const { gzipBytes, remove } = await bundleWorker();
   await remove();
   expect(gzipBytes).toMatch(/^\d{1,3}\.\d+ KiB$/);
 });
 
 /** Runs the commands of docs/workers.md with a free port and secrets of the test. */
-test('`wrangler dev` starts, and what it answers is recorded', async () => {
+test('the gateway starts under `wrangler dev` and records the calls that it answers', async () => {
   await using stack = new AsyncDisposableStack();
   const home = await mkdtemp(join(tmpdir(), 'trialgate-wrangler-'));
   stack.defer(() => rm(home, { recursive: true, force: true }));
@@ -42,9 +43,26 @@ test('`wrangler dev` starts, and what it answers is recorded', async () => {
     CLOUDFLARE_HYPERDRIVE_LOCAL_CONNECTION_STRING_HYPERDRIVE: postgres.url.replace('postgres@', 'postgres:any@'),
   };
   await promisify(execFile)(process.execPath, ['deploy/prepare.ts'], { cwd: REPOSITORY, env });
-  const secrets = { TRIALGATE_ENGINES: engine.url, TRIALGATE_SECRET: 'a secret of sixteen characters', TRIALGATE_ADMIN_KEY: ADMIN_KEY };
-  const places = ['--ip', '127.0.0.1', '--port', `${port}`, '--inspector-port', `${inspector}`, '--persist-to', join(home, 'state')];
-  const wrangler = spawn(process.execPath, ['node_modules/wrangler/bin/wrangler.js', 'dev', ...CONFIG, ...places, ...variables(secrets)], { cwd: REPOSITORY, env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const secrets = {
+    TRIALGATE_ENGINES: engine.url,
+    TRIALGATE_SECRET: 'a secret of sixteen characters',
+    TRIALGATE_ADMIN_KEY: ADMIN_KEY,
+  };
+  const places = [
+    '--ip',
+    '127.0.0.1',
+    '--port',
+    `${port}`,
+    '--inspector-port',
+    `${inspector}`,
+    '--persist-to',
+    join(home, 'state'),
+  ];
+  const wrangler = spawn(
+    process.execPath,
+    ['node_modules/wrangler/bin/wrangler.js', 'dev', ...CONFIG, ...places, ...variables(secrets)],
+    { cwd: REPOSITORY, env, stdio: ['ignore', 'pipe', 'pipe'] },
+  );
   let said = '';
   for (const output of [wrangler.stdout, wrangler.stderr]) output.on('data', (text) => (said += String(text)));
   const exited = once(wrangler, 'exit');
@@ -60,10 +78,16 @@ test('`wrangler dev` starts, and what it answers is recorded', async () => {
   const trial = await trialOverHttp({ url, adminKey: ADMIN_KEY }, 'edge');
   engine.script.push({ text: 'hello from the edge' }, { text: 'and again' });
   const asked = { model: 'policy', messages: [{ role: 'user', content: 'hi' }] };
-  expect(await (await trial.chat(asked)).json()).toMatchObject({ choices: [{ message: { content: 'hello from the edge' } }] });
+  expect(await (await trial.chat(asked)).json()).toMatchObject({
+    choices: [{ message: { content: 'hello from the edge' } }],
+  });
   expect(await (await trial.chat({ ...asked, stream: true })).text()).toContain('[DONE]');
   expect(await trial.session()).toMatchObject({ turns: [{ status: 'completed' }, { status: 'completed' }] });
   expect(await trial.samples()).toMatchObject({ samples: [{}, {}] });
-  const seen = await Promise.all(['/docs', '/docs/swagger-ui.css', '/swagger-ui.css', '/'].map(async (path) => (await fetch(`${url}${path}`)).status));
+  const seen = await Promise.all(
+    ['/docs', '/docs/swagger-ui.css', '/swagger-ui.css', '/'].map(
+      async (path) => (await fetch(`${url}${path}`)).status,
+    ),
+  );
   expect(seen).toEqual([200, 200, 404, 404]);
 });

@@ -4,7 +4,17 @@ import { REPOSITORY } from '../../core/repository.ts';
 type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
 
 /** The fields that no replay reads and that tell where a history was recorded. */
-const LEFT_OUT = new Set(['stackTrace', 'taskId', 'identity', 'requestId', 'workerVersion', 'binaryChecksum', 'links', 'header', 'lastHeartbeatDetails']);
+const LEFT_OUT = new Set([
+  'stackTrace',
+  'taskId',
+  'identity',
+  'requestId',
+  'workerVersion',
+  'binaryChecksum',
+  'links',
+  'header',
+  'lastHeartbeatDetails',
+]);
 
 /** Returns a history in Temporal's JSON form without traces of the machine that recorded it: `home` becomes `/home`, a worker its task queue. */
 export function anonymous(history: Json, home: string): Json {
@@ -18,9 +28,11 @@ export function anonymous(history: Json, home: string): Json {
 
 function strip(value: Json, home: string): Json {
   if (Array.isArray(value)) return value.map((each) => strip(each, home));
-  if (typeof value !== 'object' || value === null) return typeof value === 'string' ? value.replaceAll(home, '/home') : value;
+  if (typeof value !== 'object' || value === null)
+    return typeof value === 'string' ? value.replaceAll(home, '/home') : value;
   // A sticky queue has the name of its worker.
-  if (value['kind'] === 'TASK_QUEUE_KIND_STICKY') return { kind: value['kind'], normalName: value['normalName'] ?? null, name: 'sticky' };
+  if (value['kind'] === 'TASK_QUEUE_KIND_STICKY')
+    return { kind: value['kind'], normalName: value['normalName'] ?? null, name: 'sticky' };
   const entries = Object.entries(value).filter(([key]) => !LEFT_OUT.has(key));
   const own = Object.fromEntries(entries.map(([key, each]) => [key, strip(each, home)]));
   const text = textOf(value);

@@ -15,7 +15,10 @@ export function readHistories(): HistoryFile[] {
     .filter((name) => name.endsWith('.jsonl.gz'))
     .toSorted()
     .map((name) => {
-      const lines = gunzipSync(readFileSync(path.join(import.meta.dirname, name))).toString().trimEnd().split('\n');
+      const lines = gunzipSync(readFileSync(path.join(import.meta.dirname, name)))
+        .toString()
+        .trimEnd()
+        .split('\n');
       return { name: `tests/histories/${name}`, executions: lines.map(recorded) };
     });
 }

@@ -37,7 +37,12 @@ try {
   for (const [name, play] of Object.entries(scenarios)) {
     if (values.only && !values.only.split(',').includes(name)) continue;
     const start = Date.now();
-    await Promise.race([play(stage), delay(LIMIT_MS, undefined, { ref: false }).then(() => Promise.reject(new Error(`${name} did not end within ${LIMIT_MS / 1000} s`)))]);
+    await Promise.race([
+      play(stage),
+      delay(LIMIT_MS, undefined, { ref: false }).then(() =>
+        Promise.reject(new Error(`${name} did not end within ${LIMIT_MS / 1000} s`)),
+      ),
+    ]);
     const histories = await collect(home);
     const packed = gzipSync(histories.map((history) => `${JSON.stringify(history)}\n`).join(''), { level: 9 });
     writeFileSync(path.join(folder, `${name}.jsonl.gz`), packed);
@@ -68,7 +73,11 @@ async function collect(home: string): Promise<unknown[]> {
 
 function courseOf({ events }: proto.temporal.api.history.v1.History): string {
   const steps = events.map((event) => {
-    const { workflowExecutionStartedEventAttributes: started, activityTaskScheduledEventAttributes: activity, workflowExecutionSignaledEventAttributes: signal } = event;
+    const {
+      workflowExecutionStartedEventAttributes: started,
+      activityTaskScheduledEventAttributes: activity,
+      workflowExecutionSignaledEventAttributes: signal,
+    } = event;
     return `${event.eventType} ${started?.workflowType?.name ?? activity?.activityType?.name ?? signal?.signalName ?? ''}`;
   });
   return steps.join('\n');

@@ -39,19 +39,25 @@ async function bundleWith(line: string, changed: string): Promise<Bundle> {
     const file = path.join(workflows, 'rollout-group.ts');
     const code = readFileSync(file, 'utf8');
     expect(code).toContain(line);
-    writeFileSync(file, `import { patched as isNew } from '@temporalio/workflow';\nvoid isNew;\n${code.replace(line, changed)}`);
-    return await bundleWorkflowCode({ workflowsPath: path.join(workflows, 'index.ts'), logger: new DefaultLogger('ERROR') });
+    writeFileSync(
+      file,
+      `import { patched as isNew } from '@temporalio/workflow';\nvoid isNew;\n${code.replace(line, changed)}`,
+    );
+    return await bundleWorkflowCode({
+      workflowsPath: path.join(workflows, 'index.ts'),
+      logger: new DefaultLogger('ERROR'),
+    });
   } finally {
     rmSync(folder, { recursive: true });
   }
 }
 
-test.each(files)('the workflows replay every recorded history: $name', async (file) => {
+test.each(files)('Temporal replays every recorded history with the workflows’ present code: $name', async (file) => {
   const failures = await broken(await workflowBundle(), file);
   expect(failures, failures.join('\n') + ADVICE).toEqual([]);
 });
 
-test('replay finds an activity that was added, and accepts it behind a patch', async () => {
+test('Temporal’s replay finds an activity that was added to a workflow, and accepts it behind a patch', async () => {
   const line = 'const limits = await store.openGroup(group);';
   const call = 'await store.missingVersion({ runId: group.runId });';
   const file = files.find(({ name }) => name.endsWith('quorum.jsonl.gz'));
@@ -62,16 +68,20 @@ test('replay finds an activity that was added, and accepts it behind a patch', a
   expect(await broken(await bundleWith(line, `if (isNew('look-first')) ${call} ${line}`), file)).toEqual([]);
 });
 
-test('every patch of the workflows is in a recording', () => {
-  const sources = globSync('*.ts', { cwd: WORKFLOWS, exclude: ['*.test.ts'] }).map((file) => readFileSync(path.join(WORKFLOWS, file), 'utf8'));
+test('every patch in the workflows’ code is in a recorded history', () => {
+  const sources = globSync('*.ts', { cwd: WORKFLOWS, exclude: ['*.test.ts'] }).map((file) =>
+    readFileSync(path.join(WORKFLOWS, file), 'utf8'),
+  );
   const patches = sources.flatMap((text) => [...text.matchAll(/\bpatched\('([\w-]+)'\)/g)].map(([, name]) => name));
   const events = files.flatMap(({ executions }) => executions.flatMap(({ history }) => history.events));
-  const markers = events.flatMap(({ markerRecordedEventAttributes: marker }) => marker?.details?.['patch-data']?.payloads?.map(({ data }) => Buffer.from(data ?? []).toString()) ?? []);
-  expect(patches.length).toBeGreaterThan(0);
+  const markers = events.flatMap(
+    ({ markerRecordedEventAttributes: marker }) =>
+      marker?.details?.['patch-data']?.payloads?.map(({ data }) => Buffer.from(data ?? []).toString()) ?? [],
+  );
   expect([...new Set(patches)].filter((name) => !markers.some((marker) => marker.includes(`"${name}"`)))).toEqual([]);
 });
 
-test('every workflow type is in a recording', () => {
+test('every type of workflow is in a recorded history', () => {
   const index = readFileSync(path.join(WORKFLOWS, 'index.ts'), 'utf8');
   const exported = [...index.matchAll(/\{ (.+) \}/g)].flatMap(([, names = '']) => names.split(', '));
   const replayed = new Set(files.flatMap(({ executions }) => executions.map(({ type }) => type)));

@@ -35,7 +35,14 @@ export class Stage {
   }
 
   config(settings: Record<string, unknown> = {}): RunConfig {
-    return runConfig.parse({ model: 'm', tasks: [this.task], iterations: 1, groups_per_iteration: 2, group_size: 2, ...settings });
+    return runConfig.parse({
+      model: 'm',
+      tasks: [this.task],
+      iterations: 1,
+      groups_per_iteration: 2,
+      group_size: 2,
+      ...settings,
+    });
   }
 
   start(runId: string, settings: Record<string, unknown> = {}): Promise<RunHandle> {
@@ -43,22 +50,39 @@ export class Stage {
   }
 
   /** Runs `body` with activities over the real store. `change` replaces activities that a scenario makes fail. */
-  async over(world: FakeWorld, body: () => Promise<void>, change: (real: Records) => Record<string, Activity> = () => ({})): Promise<void> {
+  async over(
+    world: FakeWorld,
+    body: () => Promise<void>,
+    change: (real: Records) => Record<string, Activity> = () => ({}),
+  ): Promise<void> {
     const records = recordsOver(world, { db: this.db, temporal: this.client, home: this.home });
     const { openTrial } = records;
     const { openTrial: sandboxes = openTrial, ...general } = change(records);
-    const activities = { trialgate: { ...records, ...general }, sandboxes: { openTrial: sandboxes }, host: world.host(), gpu: world.gpu() };
+    const activities = {
+      trialgate: { ...records, ...general },
+      sandboxes: { openTrial: sandboxes },
+      host: world.host(),
+      gpu: world.gpu(),
+    };
     await withWorkers(this.environment, activities, body);
   }
 
   /** Runs `body` with activities over a store in memory, for evaluations, which the activities over the real store lack. */
   async inMemory(world: FakeWorld, body: () => Promise<void>, own: Record<string, Activity> = {}): Promise<void> {
-    const activities = { trialgate: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
+    const activities = {
+      trialgate: { ...world.general(), ...own },
+      sandboxes: world.sandboxes(),
+      host: world.host(),
+      gpu: world.gpu(),
+    };
     await withWorkers(this.environment, activities, body);
   }
 
   async isDone(runId: string, iteration: number): Promise<boolean> {
-    const rows = await this.db.select().from(iterations).where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration)));
+    const rows = await this.db
+      .select()
+      .from(iterations)
+      .where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration)));
     return rows.some(({ status }) => status === 'done');
   }
 
@@ -72,7 +96,10 @@ export class Stage {
 
   /** Waits until the newest execution has ended, however it ends. */
   async ended(runId: string): Promise<void> {
-    await this.client.workflow.getHandle(runId).result().catch(() => {});
+    await this.client.workflow
+      .getHandle(runId)
+      .result()
+      .catch(() => {});
   }
 }
 

@@ -6,9 +6,15 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { endLeftBehind } from './left-behind.ts';
 
-test('an engine that an interrupted test left behind is ended, and one of another copy of the repository goes on', async () => {
+test('the test runner ends an engine that an interrupted test left, and not one of another copy of the repository', async () => {
   const [own, other] = [0, 1].map(() => mkdtempSync(path.join(tmpdir(), 'trialgate-left-')));
-  const started = [own, other].map((folder) => spawn('sleep', ['600'], { detached: true, stdio: 'ignore', env: { PATH: process.env['PATH'], HOME: `${folder}/home` } }));
+  const started = [own, other].map((folder) =>
+    spawn('sleep', ['600'], {
+      detached: true,
+      stdio: 'ignore',
+      env: { PATH: process.env['PATH'], HOME: `${folder}/home` },
+    }),
+  );
   const [left, foreign] = started;
   try {
     await Promise.all(started.map((child) => once(child, 'spawn')));

@@ -10,7 +10,9 @@ export async function endLeftBehind(folder: string): Promise<void> {
     await down(path.join(folder, name));
     rmSync(folderElsewhere(path.join(folder, name)), { recursive: true, force: true });
   }
-  const left = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && name !== String(process.pid) && isOf(folder, name));
+  const left = readdirSync('/proc').filter(
+    (name) => /^\d+$/.test(name) && name !== String(process.pid) && isOf(folder, name),
+  );
   await Promise.all(left.map((pid) => endGroup(identify(Number(pid)), 'SIGTERM', 5_000)));
 }
 

@@ -29,6 +29,12 @@ const bin = (name: string): string => path.join(REPOSITORY, 'node_modules/.bin',
 const MEANWHILE: Suite[] = [
   { name: 'types', tier: 'checks', command: () => [bin('tsc'), '--noEmit'], read: readExitCode },
   { name: 'lint', tier: 'checks', command: () => [bin('oxlint'), '--deny-warnings'], read: readExitCode },
+  {
+    name: 'format',
+    tier: 'checks',
+    command: () => [bin('prettier'), '--check', '--log-level', 'warn', '.'],
+    read: readExitCode,
+  },
   { name: 'workerd', tier: 'workerd', command: vitest('workerd'), read: readVitest },
 ];
 
@@ -39,8 +45,19 @@ const LANES: Suite[][] = [
     { name: 'real', tier: 'real', command: vitest('real'), read: readVitest },
   ],
   [
-    { name: 'ruff', tier: 'checks', command: () => [INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench'], read: readExitCode, inPython: true },
-    { name: 'licences', tier: 'checks', command: () => [INSTALLS.node, INSTALLS.main, 'check', 'npm-licences', 'python-licences'], read: readExitCode },
+    {
+      name: 'ruff',
+      tier: 'checks',
+      command: () => [INSTALLS.node, INSTALLS.main, 'check', 'ruff', 'ruff-format'],
+      read: readExitCode,
+      inPython: true,
+    },
+    {
+      name: 'licences',
+      tier: 'checks',
+      command: () => [INSTALLS.node, INSTALLS.main, 'check', 'npm-licences', 'python-licences'],
+      read: readExitCode,
+    },
     { name: 'python', tier: 'fast', command: pytest('not real'), read: readPytest, inPython: true },
     { name: 'engines', tier: 'real', command: pytest('real'), read: readPytest, inPython: true },
   ],
@@ -48,13 +65,28 @@ const LANES: Suite[][] = [
 
 function vitest(project: string) {
   return (report: string) => [
-    bin('vitest'), 'run', '--project', project, '--reporter=default', '--reporter=json', `--outputFile.json=${report}`,
+    bin('vitest'),
+    'run',
+    '--project',
+    project,
+    '--reporter=default',
+    '--reporter=json',
+    `--outputFile.json=${report}`,
   ];
 }
 
 function pytest(marker: string) {
   return (report: string) => [
-    INSTALLS.python, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'gpu-workers', '-m', marker, `--junitxml=${report}`,
+    INSTALLS.python,
+    '-m',
+    'pytest',
+    '-q',
+    '-p',
+    'no:cacheprovider',
+    'gpu-workers',
+    '-m',
+    marker,
+    `--junitxml=${report}`,
   ];
 }
 
@@ -62,7 +94,10 @@ function pytest(marker: string) {
  * Runs every suite, or those of `only` these tiers, and prints the tiers, the slowest tests and at the end `N passed, N failed, N skipped`.
  * Installs what is missing if the tier `real` is among them; the others do without. Returns the exit code.
  */
-export async function runTests(options: InstallOptions & { only?: readonly Tier[] }, signal: AbortSignal): Promise<number> {
+export async function runTests(
+  options: InstallOptions & { only?: readonly Tier[] },
+  signal: AbortSignal,
+): Promise<number> {
   const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-t-'));
   // PostgreSQL has its data in this folder and runs as another user when we are root.
   chmodSync(folder, 0o755);
@@ -74,11 +109,15 @@ export async function runTests(options: InstallOptions & { only?: readonly Tier[
   const tests: TimedTest[] = [];
   const inTurn = async (suites: Suite[]): Promise<void> => {
     for (const suite of suites) {
-      if (stop.aborted || (options.only && !options.only.includes(suite.tier)) || (suite.inPython && !hasPython)) continue;
+      if (stop.aborted || (options.only && !options.only.includes(suite.tier)) || (suite.inPython && !hasPython))
+        continue;
       const report = path.join(folder, `${suite.name}.report`);
       const start = Date.now();
       console.log(`== ${suite.name}`);
-      const { counts, tests: timed } = suite.read(report, await run(suite, { report, folder, env: hasPython ? {} : { TRIALGATE_TEST_WITHOUT_INSTALL: 'true' } }, stop));
+      const { counts, tests: timed } = suite.read(
+        report,
+        await run(suite, { report, folder, env: hasPython ? {} : { TRIALGATE_TEST_WITHOUT_INSTALL: 'true' } }, stop),
+      );
       const seconds = (Date.now() - start) / 1000;
       results.push({ tier: suite.tier, suite: suite.name, counts, seconds });
       tests.push(...timed);
@@ -87,7 +126,7 @@ export async function runTests(options: InstallOptions & { only?: readonly Tier[
   };
   try {
     // Registries are slow, so clients are installed meanwhile. A client that cannot be installed fails its own test.
-    const clients = async (how: 'npm' | 'pip') => installs ? installClients(how, stop) : undefined;
+    const clients = async (how: 'npm' | 'pip') => (installs ? installClients(how, stop) : undefined);
     const meanwhile = Promise.all([inTurn(MEANWHILE), clients('npm')]);
     if (installs) {
       await installWithProgress(options, signal).catch(async (error: unknown) => {
@@ -96,7 +135,11 @@ export async function runTests(options: InstallOptions & { only?: readonly Tier[
         throw error;
       });
     } else if (!hasPython) console.log(WITHOUT_PYTHON);
-    await Promise.all([meanwhile, clients('pip'), ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inTurn)]);
+    await Promise.all([
+      meanwhile,
+      clients('pip'),
+      ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inTurn),
+    ]);
   } finally {
     await endLeftBehind(folder);
     rmSync(folder, { recursive: true, force: true });
@@ -109,10 +152,15 @@ export async function runTests(options: InstallOptions & { only?: readonly Tier[
   return total.failed > 0 || total.passed === 0 ? 1 : 0;
 }
 
-const WITHOUT_PYTHON = 'WARNING: Temporal and the Python packages are not installed (`npx trialgate install` does it), so ruff, the tests in Python and those that start Python or Temporal are left out';
+const WITHOUT_PYTHON =
+  'WARNING: Temporal and the Python packages are not installed (`npx trialgate install` does it), so ruff, the tests in Python and those that start Python or Temporal are left out';
 
 /** Runs a suite and returns its exit code. Each printed line begins with the suite's name. */
-function run({ name, command }: Suite, { report, folder, env: more }: { report: string; folder: string; env: Record<string, string> }, signal: AbortSignal): Promise<number> {
+function run(
+  { name, command }: Suite,
+  { report, folder, env: more }: { report: string; folder: string; env: Record<string, string> },
+  signal: AbortSignal,
+): Promise<number> {
   const env = {
     ...process.env,
     ...more,
@@ -124,7 +172,8 @@ function run({ name, command }: Suite, { report, folder, env: more }: { report: 
   };
   const [file = '', ...args] = command(report);
   const child = spawn(file, args, { cwd: REPOSITORY, stdio: ['ignore', 'pipe', 'pipe'], env });
-  for (const stream of [child.stdout, child.stderr]) createInterface(stream).on('line', (text) => console.log(`${name.padEnd(7)} | ${text}`));
+  for (const stream of [child.stdout, child.stderr])
+    createInterface(stream).on('line', (text) => console.log(`${name.padEnd(7)} | ${text}`));
   signal.addEventListener('abort', () => child.kill('SIGINT'), { once: true });
   return new Promise((resolve) => {
     child.on('error', () => resolve(1));

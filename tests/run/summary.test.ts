@@ -7,10 +7,19 @@ import { readPytest, readVitest } from './reports.ts';
 import { slowestTable, tiersTable } from './summary.ts';
 
 const VITEST = {
-  numPassedTests: 2, numFailedTests: 0, numPendingTests: 1, numTodoTests: 0,
-  testResults: [{ name: path.join(REPOSITORY, 'core/keys.test.ts'), assertionResults: [{ fullName: 'a key names its trial', duration: 2_500 }, { fullName: 'skipped' }] }],
+  numPassedTests: 2,
+  numFailedTests: 0,
+  numPendingTests: 1,
+  numTodoTests: 0,
+  testResults: [
+    {
+      name: path.join(REPOSITORY, 'core/keys.test.ts'),
+      assertionResults: [{ fullName: 'a key names its trial', duration: 2_500 }, { fullName: 'skipped' }],
+    },
+  ],
 };
-const PYTEST = '<testsuites><testsuite name="pytest" errors="0" failures="1" skipped="0" tests="2" time="9.1"><testcase classname="gpu-workers.trialgate_gpu.pack_test" name="test_packs" time="7.250" /></testsuite></testsuites>';
+const PYTEST =
+  '<testsuites><testsuite name="pytest" errors="0" failures="1" skipped="0" tests="2" time="9.1"><testcase classname="gpu-workers.trialgate_gpu.pack_test" name="test_packs" time="7.250" /></testsuite></testsuites>';
 
 function reportOf(text: string): string {
   const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-report-'));
@@ -22,9 +31,18 @@ function reportOf(text: string): string {
 
 test('the slowest tests of vitest and pytest are listed together, the slowest first', () => {
   const [vitest, pytest] = [readVitest(reportOf(JSON.stringify(VITEST)), 0), readPytest(reportOf(PYTEST), 1)];
-  expect([vitest.counts, pytest.counts]).toEqual([{ passed: 2, failed: 0, skipped: 1 }, { passed: 1, failed: 1, skipped: 0 }]);
-  const lines = slowestTable([...vitest.tests, ...pytest.tests]).split('\n').map((line) => line.trim());
-  expect(lines).toEqual(['7.3 s  gpu-workers/trialgate_gpu/pack_test.py: test_packs', '2.5 s  core/keys.test.ts: a key names its trial', '0.0 s  core/keys.test.ts: skipped']);
+  expect([vitest.counts, pytest.counts]).toEqual([
+    { passed: 2, failed: 0, skipped: 1 },
+    { passed: 1, failed: 1, skipped: 0 },
+  ]);
+  const lines = slowestTable([...vitest.tests, ...pytest.tests])
+    .split('\n')
+    .map((line) => line.trim());
+  expect(lines).toEqual([
+    '7.3 s  gpu-workers/trialgate_gpu/pack_test.py: test_packs',
+    '2.5 s  core/keys.test.ts: a key names its trial',
+    '0.0 s  core/keys.test.ts: skipped',
+  ]);
 });
 
 test.each([readVitest, readPytest])('a suite that ends without a report counts as one failure: %o', (read) => {
@@ -37,9 +55,11 @@ test('the table has a row for each suite, and the tiers come in their order', ()
     { tier: 'real', suite: 'engines', counts: { ...row, skipped: 12 }, seconds: 386.4 },
     { tier: 'checks', suite: 'lint', counts: row, seconds: 3 },
   ]);
-  expect(table).toBe([
-    'tier    suite    passed  failed  skipped  seconds',
-    'checks  lint          1       0        0        3',
-    'real    engines       1       0       12      386',
-  ].join('\n'));
+  expect(table).toBe(
+    [
+      'tier    suite    passed  failed  skipped  seconds',
+      'checks  lint          1       0        0        3',
+      'real    engines       1       0       12      386',
+    ].join('\n'),
+  );
 });

@@ -10,12 +10,23 @@ export const countsLine = ({ passed, failed, skipped }: Counts): string =>
   `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
 
 export const sumOf = (all: readonly Counts[]): Counts =>
-  all.reduce((sum, each) => ({ passed: sum.passed + each.passed, failed: sum.failed + each.failed, skipped: sum.skipped + each.skipped }), { passed: 0, failed: 0, skipped: 0 });
+  all.reduce(
+    (sum, each) => ({
+      passed: sum.passed + each.passed,
+      failed: sum.failed + each.failed,
+      skipped: sum.skipped + each.skipped,
+    }),
+    { passed: 0, failed: 0, skipped: 0 },
+  );
 
 /** Returns the counts of each suite, tier by tier. Suites run side by side, so their seconds have no sum. */
 export function tiersTable(results: readonly SuiteResult[]): string {
   const sorted = results.toSorted((a, b) => TIERS.indexOf(a.tier) - TIERS.indexOf(b.tier));
-  const rows = sorted.map(({ tier, suite, counts, seconds }) => [tier, suite, ...[counts.passed, counts.failed, counts.skipped, Math.round(seconds)].map(String)]);
+  const rows = sorted.map(({ tier, suite, counts, seconds }) => [
+    tier,
+    suite,
+    ...[counts.passed, counts.failed, counts.skipped, Math.round(seconds)].map(String),
+  ]);
   return columns([['tier', 'suite', 'passed', 'failed', 'skipped', 'seconds'], ...rows], 2);
 }
 
@@ -28,6 +39,7 @@ export function slowestTable(tests: readonly TimedTest[]): string {
 /** Aligns the first `texts` columns to the left and the others, which have numbers, to the right. */
 function columns(rows: readonly string[][], texts: number): string {
   const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
-  const pad = (cell: string, column: number) => (column < texts ? cell.padEnd(widths[column] ?? 0) : cell.padStart(widths[column] ?? 0));
+  const pad = (cell: string, column: number) =>
+    column < texts ? cell.padEnd(widths[column] ?? 0) : cell.padStart(widths[column] ?? 0);
   return rows.map((row) => row.map(pad).join('  ').trimEnd()).join('\n');
 }

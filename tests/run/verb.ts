@@ -9,7 +9,10 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npm test\n  $ npm run test:fast\n  $ npm test -- --only workerd')
     .action(async (options: { only?: Tier[] }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ runTests }, { shutdownSignal }] = await Promise.all([import('./run-tests.ts'), import('../../cli/signals.ts')]);
+      const [{ runTests }, { shutdownSignal }] = await Promise.all([
+        import('./run-tests.ts'),
+        import('../../cli/signals.ts'),
+      ]);
       process.exitCode = await runTests({ ...options, device: config.device, python: config.python }, shutdownSignal());
     });
 }

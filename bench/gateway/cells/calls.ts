@@ -24,8 +24,16 @@ const COLUMNS: Column[] = [
   ...FAULT_COLUMNS,
 ];
 
-export const calls: Cell = { name: 'calls', about: `whole replies of ${TOKENS} tokens with log-probabilities, ordinary route; forwards only: the gateway's own libraries (Hono, undici), which hand replies on`, run: (bench) => compare(bench, calls, false) };
-export const streams: Cell = { name: 'streams', about: `the same as streams, which the engine sends in one write; forwards only: as in calls`, run: (bench) => compare(bench, streams, true) };
+export const calls: Cell = {
+  name: 'calls',
+  about: `whole replies of ${TOKENS} tokens with log-probabilities, ordinary route; forwards only: the gateway's own libraries (Hono, undici), which hand replies on`,
+  run: (bench) => compare(bench, calls, false),
+};
+export const streams: Cell = {
+  name: 'streams',
+  about: `the same as streams, which the engine sends in one write; forwards only: as in calls`,
+  run: (bench) => compare(bench, streams, true),
+};
 
 async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void> {
   await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
@@ -35,14 +43,22 @@ async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void>
   for (const connections of CONCURRENCIES) {
     await using gateway = await bench.startGateway();
     const targets = [directTarget(bench.engine), gatewayTarget(gateway), forwarder, ...peers];
-    for (const target of targets) await once(bench, target, { connections: WARM_CONNECTIONS, stream, seconds: WARM_SECONDS });
+    for (const target of targets)
+      await once(bench, target, { connections: WARM_CONNECTIONS, stream, seconds: WARM_SECONDS });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       const syncMs = connections === 1 ? measureSync(bench.postgres.data, SYNC_SECONDS).medianMs : 0;
       const found = new Map<string, Figures>();
-      for (const target of rotated(targets, repeat)) found.set(target.name, await once(bench, target, { connections, stream, seconds: bench.options.seconds }));
+      for (const target of rotated(targets, repeat))
+        found.set(target.name, await once(bench, target, { connections, stream, seconds: bench.options.seconds }));
       for (const [target, figures] of withAdded(found)) {
-        const beyond = target === 'trialgate' && connections === 1 ? { syncMs, beyondSyncMs: (figures.addedP50Ms ?? 0) - syncMs } : {};
-        bench.report.add({ cell: cell.name, case: `c=${connections}`, target, repeat, figures: { ...figures, ...beyond } }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
+        const beyond =
+          target === 'trialgate' && connections === 1
+            ? { syncMs, beyondSyncMs: (figures.addedP50Ms ?? 0) - syncMs }
+            : {};
+        bench.report.add(
+          { cell: cell.name, case: `c=${connections}`, target, repeat, figures: { ...figures, ...beyond } },
+          ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost'],
+        );
       }
     }
   }

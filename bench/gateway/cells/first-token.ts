@@ -25,11 +25,23 @@ export const firstToken: Cell = {
     await using gateway = await bench.startGateway();
     const inProtocols = protocolTargets(bench, gateway, PROTOCOLS);
     const measuredMs = 2000 * bench.options.seconds;
-    const job = { streams: STREAMS, tokens: TOKENS, spreadMs: LENGTH_MS, warmMs: 2 * LENGTH_MS, forMs: 2 * LENGTH_MS + measuredMs };
+    const job = {
+      streams: STREAMS,
+      tokens: TOKENS,
+      spreadMs: LENGTH_MS,
+      warmMs: 2 * LENGTH_MS,
+      forMs: 2 * LENGTH_MS + measuredMs,
+    };
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       for (const { target, protocol } of rotated(inProtocols, repeat)) {
         const figures = await timedStreams(bench, target, { ...job, protocol });
-        bench.report.add({ cell: firstToken.name, case: '', target: target.name, repeat, figures }, ['firsts', 'firstP50Ms', 'firstP99Ms', 'errors', 'lost']);
+        bench.report.add({ cell: firstToken.name, case: '', target: target.name, repeat, figures }, [
+          'firsts',
+          'firstP50Ms',
+          'firstP99Ms',
+          'errors',
+          'lost',
+        ]);
       }
     }
     bench.report.summarise(firstToken.name, firstToken.about, COLUMNS);

@@ -43,13 +43,26 @@ async function compare(bench: Bench, protocol: ProtocolName, shape: Shape): Prom
   for (const each of inProtocols) await once(bench, each, shape, WARM_SECONDS);
   for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
     const found = new Map<string, Figures>();
-    for (const each of rotated(inProtocols, repeat)) found.set(each.target.name, await once(bench, each, shape, bench.options.seconds));
+    for (const each of rotated(inProtocols, repeat))
+      found.set(each.target.name, await once(bench, each, shape, bench.options.seconds));
     const what = `${shape.stream ? 'stream' : 'call'} ${shape.tokens}, ${protocol}`;
-    for (const [target, figures] of withAdded(found)) bench.report.add({ cell: growthTokens.name, case: what, target, repeat, figures }, ['perSecond', 'p50Ms', 'peakMiB', 'errors', 'lost']);
+    for (const [target, figures] of withAdded(found))
+      bench.report.add({ cell: growthTokens.name, case: what, target, repeat, figures }, [
+        'perSecond',
+        'p50Ms',
+        'peakMiB',
+        'errors',
+        'lost',
+      ]);
   }
 }
 
-async function once(bench: Bench, { target, protocol }: ProtocolTarget, { stream, tokens }: Shape, seconds: number): Promise<Figures> {
+async function once(
+  bench: Bench,
+  { target, protocol }: ProtocolTarget,
+  { stream, tokens }: Shape,
+  seconds: number,
+): Promise<Figures> {
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND));
   const figures = await measureWrk(bench, target, { lines, connections: 1, seconds, stream, tokens, protocol });
   return target.pid === null ? figures : { ...figures, ownTokenMicros: (figures.ownMicros ?? 0) / tokens };

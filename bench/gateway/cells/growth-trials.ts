@@ -34,7 +34,14 @@ export const growthTrials: Cell = {
       for (const open of OPEN) {
         for (const protocol of PROTOCOLS) {
           const found = await beside(bench, open, protocol);
-          for (const [target, figures] of withAdded(found)) bench.report.add({ cell: growthTrials.name, case: `${open} open, ${protocol}`, target, repeat, figures }, ['idleMiB', 'perSecond', 'p50Ms', 'peakMiB', 'lost']);
+          for (const [target, figures] of withAdded(found))
+            bench.report.add({ cell: growthTrials.name, case: `${open} open, ${protocol}`, target, repeat, figures }, [
+              'idleMiB',
+              'perSecond',
+              'p50Ms',
+              'peakMiB',
+              'lost',
+            ]);
         }
       }
     }
@@ -47,12 +54,23 @@ async function beside(bench: Bench, open: number, protocol: ProtocolName): Promi
   await using gateway = await bench.startGateway();
   const inProtocols = protocolTargets(bench, gateway, [protocol]);
   for (const each of inProtocols) await load(bench, each, WARM_SECONDS);
-  for (const { target } of inProtocols) if (!target.direct) await prime(target, await target.lines(open), { turns: TURNS, protocol, signal: bench.signal });
+  for (const { target } of inProtocols)
+    if (!target.direct) await prime(target, await target.lines(open), { turns: TURNS, protocol, signal: bench.signal });
   const idleMiB = residentMiB(gateway.pid);
   const found = new Map<string, Figures>();
-  for (const each of inProtocols) found.set(each.target.name, { ...(await load(bench, each, bench.options.seconds)), ...(each.target.direct ? {} : { idleMiB }) });
+  for (const each of inProtocols)
+    found.set(each.target.name, {
+      ...(await load(bench, each, bench.options.seconds)),
+      ...(each.target.direct ? {} : { idleMiB }),
+    });
   return found;
 }
 
 const load = async (bench: Bench, { target, protocol }: ProtocolTarget, seconds: number): Promise<Figures> =>
-  measureWrk(bench, target, { lines: await target.lines(seconds * TRIALS_A_SECOND), connections: CONNECTIONS, seconds, stream: false, protocol });
+  measureWrk(bench, target, {
+    lines: await target.lines(seconds * TRIALS_A_SECOND),
+    connections: CONNECTIONS,
+    seconds,
+    stream: false,
+    protocol,
+  });

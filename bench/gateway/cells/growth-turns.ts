@@ -36,10 +36,15 @@ export const growthTurns: Cell = {
       for (const protocol of PROTOCOLS) {
         await using gateway = await bench.startGateway();
         const found = new Map<string, Map<number, Figures>>();
-        for (const each of protocolTargets(bench, gateway, [protocol])) found.set(each.target.name, await converse(bench, each));
+        for (const each of protocolTargets(bench, gateway, [protocol]))
+          found.set(each.target.name, await converse(bench, each));
         for (const mark of MARKS) {
           const figures = new Map([...found].map(([name, marks]) => [name, marks.get(mark) ?? {}]));
-          for (const [target, each] of withAdded(figures)) bench.report.add({ cell: growthTurns.name, case: `turn ${mark}, ${protocol}`, target, repeat, figures: each }, ['p50Ms', 'residentMiB', 'storedKiB', 'unclean']);
+          for (const [target, each] of withAdded(figures))
+            bench.report.add(
+              { cell: growthTurns.name, case: `turn ${mark}, ${protocol}`, target, repeat, figures: each },
+              ['p50Ms', 'residentMiB', 'storedKiB', 'unclean'],
+            );
         }
       }
     }
@@ -51,11 +56,19 @@ async function converse(bench: Bench, { target, protocol }: ProtocolTarget): Pro
   const pool = new Pool(target.url, { connections: 1 });
   const form = FORMS[protocol];
   const makeTurn = (line: Parameters<typeof post>[1], turn: number) => {
-    const text = body(conversation(line.name, turn, TOKENS, form), { stream: false, tokens: TOKENS, direct: target.direct }, form);
-    return post(pool, { ...line, path: pathOf(line.path, form) }, text, bench.signal).then((ms) => ({ ms, bytes: text.length }));
+    const text = body(
+      conversation(line.name, turn, TOKENS, form),
+      { stream: false, tokens: TOKENS, direct: target.direct },
+      form,
+    );
+    return post(pool, { ...line, path: pathOf(line.path, form) }, text, bench.signal).then((ms) => ({
+      ms,
+      bytes: text.length,
+    }));
   };
   try {
-    for (const line of await target.lines(WARM_TRIALS)) for (let turn = 1; turn <= WARM_TURNS; turn++) await makeTurn(line, turn);
+    for (const line of await target.lines(WARM_TRIALS))
+      for (let turn = 1; turn <= WARM_TURNS; turn++) await makeTurn(line, turn);
     const lines = await target.lines(TRIALS);
     const [before, rows] = [await target.gateway?.stored(), await target.gateway?.recorded()];
     const marks = new Map<number, Figures>();
@@ -74,10 +87,17 @@ async function converse(bench: Bench, { target, protocol }: ProtocolTarget): Pro
         bytes = result.bytes;
       }
       if (turn !== mark) continue;
-      const own = target.pid === null ? {} : { ownMicros: ((ownCpu(target) - cpu) * 1e6) / times.length, residentMiB: residentMiB(target.pid) };
-      const stored = target.gateway && before !== undefined ? { storedKiB: ((await target.gateway.stored()) - before) / 1024 / (turn * TRIALS) } : {};
+      const own =
+        target.pid === null
+          ? {}
+          : { ownMicros: ((ownCpu(target) - cpu) * 1e6) / times.length, residentMiB: residentMiB(target.pid) };
+      const stored =
+        target.gateway && before !== undefined
+          ? { storedKiB: ((await target.gateway.stored()) - before) / 1024 / (turn * TRIALS) }
+          : {};
       const now = await target.gateway?.recorded();
-      const unclean = rows && now ? { unclean: now.completed - now.clean - (rows.completed - rows.clean) - TRIALS } : {};
+      const unclean =
+        rows && now ? { unclean: now.completed - now.clean - (rows.completed - rows.clean) - TRIALS } : {};
       marks.set(turn, { p50Ms: median(times), bodyKiB: bytes / 1024, ...own, ...stored, ...unclean });
     }
     return marks;

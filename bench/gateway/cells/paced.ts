@@ -51,17 +51,36 @@ async function inProtocol(bench: Bench, protocol: ProtocolName): Promise<void> {
   await bench.engine.set({ tokens: TOKENS, paceMs: 10 });
   for (const target of targets) await timedStreams(bench, target, { ...WARM_UP, protocol: inProtocols(target) });
   await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
-  const job = { streams: STREAMS, tokens: TOKENS, spreadMs: SPREAD_MS, warmMs: SPREAD_MS, forMs: ROUNDS * length, rounds: ROUNDS };
+  const job = {
+    streams: STREAMS,
+    tokens: TOKENS,
+    spreadMs: SPREAD_MS,
+    warmMs: SPREAD_MS,
+    forMs: ROUNDS * length,
+    rounds: ROUNDS,
+  };
   for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
     for (const target of rotated(targets, repeat)) {
       const figures = await timedStreams(bench, target, { ...job, protocol: inProtocols(target) });
-      bench.report.add({ cell: paced.name, case: protocol, target: target.name, repeat, figures }, ['begun', 'tokensPerSecond', 'delayP99Ms', 'peakMiB', 'errors', 'lost']);
+      bench.report.add({ cell: paced.name, case: protocol, target: target.name, repeat, figures }, [
+        'begun',
+        'tokensPerSecond',
+        'delayP99Ms',
+        'peakMiB',
+        'errors',
+        'lost',
+      ]);
     }
   }
 }
 
 /** Runs streams to one target. Each lane has its own trials. */
-export async function timedStreams(bench: Bench, target: Target, job: Omit<StreamsJob, 'url' | 'lines' | 'direct'>, trialsALane = 2): Promise<Figures> {
+export async function timedStreams(
+  bench: Bench,
+  target: Target,
+  job: Omit<StreamsJob, 'url' | 'lines' | 'direct'>,
+  trialsALane = 2,
+): Promise<Figures> {
   const { url, direct } = target;
   const lines = await target.lines(job.streams * trialsALane);
   const reasons: string[] = [];
@@ -74,7 +93,18 @@ export async function timedStreams(bench: Bench, target: Target, job: Omit<Strea
   return compared(figures, figures.complete ?? 0);
 }
 
-function ofStreams({ delayMs, firstMs, begun, complete, incomplete, refused, timeouts, broken, open, tokensPerSecond }: StreamsResult): Figures {
+function ofStreams({
+  delayMs,
+  firstMs,
+  begun,
+  complete,
+  incomplete,
+  refused,
+  timeouts,
+  broken,
+  open,
+  tokensPerSecond,
+}: StreamsResult): Figures {
   return {
     ...{ begun, complete, incomplete, refused, timeouts, broken, open, tokensPerSecond },
     errors: incomplete + refused + timeouts + broken,

@@ -19,13 +19,24 @@ export const processes: Cell = {
     for (const stream of [false, true]) {
       await using one = await bench.startGateway();
       await using several = await bench.startGateway({ processes: MOST });
-      const targets = [directTarget(bench.engine), { ...gatewayTarget(one), name: '1 process' }, { ...gatewayTarget(several), name: `${MOST} processes` }];
+      const targets = [
+        directTarget(bench.engine),
+        { ...gatewayTarget(one), name: '1 process' },
+        { ...gatewayTarget(several), name: `${MOST} processes` },
+      ];
       for (const target of targets) await once(bench, target, stream, WARM_SECONDS);
       for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
         const found = new Map<string, Figures>();
-        for (const target of rotated(targets, repeat)) found.set(target.name, await once(bench, target, stream, bench.options.seconds));
+        for (const target of rotated(targets, repeat))
+          found.set(target.name, await once(bench, target, stream, bench.options.seconds));
         for (const [target, figures] of withAdded(found)) {
-          bench.report.add({ cell: processes.name, case: stream ? 'streams' : 'calls', target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
+          bench.report.add({ cell: processes.name, case: stream ? 'streams' : 'calls', target, repeat, figures }, [
+            'perSecond',
+            'p50Ms',
+            'p99Ms',
+            'errors',
+            'lost',
+          ]);
         }
       }
     }

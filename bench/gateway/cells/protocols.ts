@@ -10,18 +10,15 @@ const WARM = { connections: 32, seconds: 2 };
 const TRIALS_A_SECOND = { alone: 250, together: 800 };
 export const PROTOCOLS: readonly ProtocolName[] = ['chat_completions', 'completions', 'messages', 'responses'];
 
-const COLUMNS: Column[] = [
-  ...RATE_COLUMNS,
-  ...USE_COLUMNS,
-  ...FAULT_COLUMNS,
-];
+const COLUMNS: Column[] = [...RATE_COLUMNS, ...USE_COLUMNS, ...FAULT_COLUMNS];
 
 export const protocols: Cell = {
   name: 'protocols',
   about: `the same ${TOKENS} tokens in each protocol, plain and streamed; direct: the engine's own chat route, whichever protocol it stands beside`,
   run: async (bench) => {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
-    for (const stream of [false, true]) for (const connections of CONCURRENCIES) await compare(bench, stream, connections);
+    for (const stream of [false, true])
+      for (const connections of CONCURRENCIES) await compare(bench, stream, connections);
     bench.report.summarise(protocols.name, protocols.about, COLUMNS);
   },
 };
@@ -32,16 +29,24 @@ async function compare(bench: Bench, stream: boolean, connections: number): Prom
   for (const each of inProtocols) await once(bench, each, { ...WARM, stream });
   for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
     const found = new Map<string, Figures>();
-    for (const each of rotated(inProtocols, repeat)) found.set(each.target.name, await once(bench, each, { connections, stream, seconds: bench.options.seconds }));
+    for (const each of rotated(inProtocols, repeat))
+      found.set(each.target.name, await once(bench, each, { connections, stream, seconds: bench.options.seconds }));
     for (const [target, figures] of withAdded(found)) {
-      bench.report.add({ cell: protocols.name, case: `${stream ? 'streams' : 'calls'} c=${connections}`, target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
+      bench.report.add(
+        { cell: protocols.name, case: `${stream ? 'streams' : 'calls'} c=${connections}`, target, repeat, figures },
+        ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost'],
+      );
     }
   }
 }
 
 type Shape = { connections: number; stream: boolean; seconds: number };
 
-async function once(bench: Bench, { target, protocol }: ProtocolTarget, { connections, stream, seconds }: Shape): Promise<Figures> {
+async function once(
+  bench: Bench,
+  { target, protocol }: ProtocolTarget,
+  { connections, stream, seconds }: Shape,
+): Promise<Figures> {
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
   return measureWrk(bench, target, { lines, connections, seconds, stream, protocol });
 }

@@ -21,7 +21,8 @@ export const rate: Cell = {
   name: 'rate',
   about: `the highest rate of tokens, each written alone, in ${STREAMS} streams: ${100 * KEPT} % of it come, none lost, with a delay of at most ${LATE_MS} ms at p99`,
   async run(bench) {
-    for (let repeat = 1; repeat <= bench.options.repeats; repeat++) for (const protocol of PROTOCOLS) await raise(bench, protocol, repeat);
+    for (let repeat = 1; repeat <= bench.options.repeats; repeat++)
+      for (const protocol of PROTOCOLS) await raise(bench, protocol, repeat);
     bench.report.summarise(rate.name, rate.about, COLUMNS, (row) => !row.case.endsWith('below'));
   },
 };
@@ -30,11 +31,16 @@ async function raise(bench: Bench, protocol: ProtocolName, repeat: number): Prom
   await using gateway = await bench.startGateway();
   const [direct, inProtocols] = protocolTargets(bench, gateway, [protocol]);
   if (!direct || !inProtocols) return;
-  const add = (what: string, target: string, figures: Figures) => bench.report.add({ cell: rate.name, case: `${protocol} ${what}`, target, repeat, figures }, SHOWN);
+  const add = (what: string, target: string, figures: Figures) =>
+    bench.report.add({ cell: rate.name, case: `${protocol} ${what}`, target, repeat, figures }, SHOWN);
   let held: Figures | null = null;
   for (let asked = SLOWEST; asked <= FASTEST; asked *= FASTER) {
     const figures = await at(bench, inProtocols, asked);
-    const holds = figures.errors === 0 && figures.lost === 0 && (figures.delayP99Ms ?? 0) <= LATE_MS && (figures.tokensPerSecond ?? 0) >= KEPT * asked;
+    const holds =
+      figures.errors === 0 &&
+      figures.lost === 0 &&
+      (figures.delayP99Ms ?? 0) <= LATE_MS &&
+      (figures.tokensPerSecond ?? 0) >= KEPT * asked;
     if (holds && held) add('below', 'trialgate', held);
     if (!holds) add('missed', 'trialgate', figures);
     if (!holds) break;
@@ -49,6 +55,13 @@ async function at(bench: Bench, { target, protocol }: ProtocolTarget, asked: num
   const paceMs = (STREAMS * 1000) / asked;
   await bench.engine.set({ tokens: TOKENS, paceMs });
   const length = TOKENS * paceMs;
-  const job = { protocol, streams: STREAMS, tokens: TOKENS, spreadMs: length, warmMs: length + 500, forMs: length + 500 + 1000 * bench.options.seconds };
+  const job = {
+    protocol,
+    streams: STREAMS,
+    tokens: TOKENS,
+    spreadMs: length,
+    warmMs: length + 500,
+    forMs: length + 500 + 1000 * bench.options.seconds,
+  };
   return { ...(await timedStreams(bench, target, job, 4)), asked };
 }

@@ -33,9 +33,17 @@ export const tokenIn: Cell = {
       for (const each of inProtocols) await once(bench, each, stream, WARM_SECONDS);
       for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
         const found = new Map<string, Figures>();
-        for (const each of rotated(inProtocols, repeat)) found.set(each.target.name, await once(bench, each, stream, bench.options.seconds));
+        for (const each of rotated(inProtocols, repeat))
+          found.set(each.target.name, await once(bench, each, stream, bench.options.seconds));
         for (const [target, figures] of withAdded(found)) {
-          bench.report.add({ cell: tokenIn.name, case: stream ? 'streams' : 'calls', target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost', 'unclean']);
+          bench.report.add({ cell: tokenIn.name, case: stream ? 'streams' : 'calls', target, repeat, figures }, [
+            'perSecond',
+            'p50Ms',
+            'p99Ms',
+            'errors',
+            'lost',
+            'unclean',
+          ]);
         }
       }
     }
@@ -43,11 +51,23 @@ export const tokenIn: Cell = {
   },
 };
 
-async function once(bench: Bench, { target, protocol }: ProtocolTarget, stream: boolean, seconds: number): Promise<Figures> {
+async function once(
+  bench: Bench,
+  { target, protocol }: ProtocolTarget,
+  stream: boolean,
+  seconds: number,
+): Promise<Figures> {
   const sets = Math.ceil((EXPECTED_A_SECOND * seconds) / (SET * MORE_TURNS));
   const lines = await target.lines(sets * SET);
   if (!target.direct) await prime(target, lines, { protocol, signal: bench.signal });
-  const figures = await measureWrk(bench, target, { lines, connections: CONNECTIONS, seconds, stream, protocol, turns: { set: SET, had: 1, more: MORE_TURNS } });
+  const figures = await measureWrk(bench, target, {
+    lines,
+    connections: CONNECTIONS,
+    seconds,
+    stream,
+    protocol,
+    turns: { set: SET, had: 1, more: MORE_TURNS },
+  });
   const { completed, clean } = figures;
   return completed === undefined || clean === undefined ? figures : { ...figures, unclean: completed - clean };
 }

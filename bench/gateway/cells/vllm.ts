@@ -43,7 +43,12 @@ export const vllm: Cell = {
         const what = `${shape.continues ? 'token-in' : 'ordinary'} ${shape.stream ? 'streams' : 'calls'}`;
         for (const [target, figures] of found) {
           const share = target === 'direct' ? {} : { ofDirect: (figures.tokensPerSecond ?? 0) / direct };
-          bench.report.add({ cell: vllm.name, case: what, target, repeat, figures: { ...figures, ...share } }, ['tokensPerSecond', 'ofDirect', 'lost', 'unclean']);
+          bench.report.add({ cell: vllm.name, case: what, target, repeat, figures: { ...figures, ...share } }, [
+            'tokensPerSecond',
+            'ofDirect',
+            'lost',
+            'unclean',
+          ]);
         }
       }
     }
@@ -51,11 +56,16 @@ export const vllm: Cell = {
   },
 };
 
-async function talk(bench: Bench, { target, protocol }: ProtocolTarget, { continues, stream }: Shape): Promise<Figures> {
+async function talk(
+  bench: Bench,
+  { target, protocol }: ProtocolTarget,
+  { continues, stream }: Shape,
+): Promise<Figures> {
   const pool = openPool(target.url, TALKS);
   const asked = { protocol, stream, tokens: TOKENS, signal: bench.signal };
   try {
-    const talksOf = async (count: number): Promise<Talk[]> => (await target.lines(count)).map((line) => ({ line, messages: '', turns: 0 }));
+    const talksOf = async (count: number): Promise<Talk[]> =>
+      (await target.lines(count)).map((line) => ({ line, messages: '', turns: 0 }));
     const talks = await talksOf(continues ? TALKS : TALKS * TURNS);
     if (continues) await Promise.all(talks.map((each) => nextTurn(pool, target, each, asked)));
     let tokens = 0;

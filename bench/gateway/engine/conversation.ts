@@ -16,4 +16,8 @@ export function conversationIds(messages: number, { open = true, replyTokens = 6
   return ids;
 }
 
-const replyIds = (tokens: number): number[] => [...PROMPT, ...Array.from({ length: tokens }, (_, i) => 9000 + (i % 500)), ...CLOSING];
+const replyIds = (tokens: number): number[] => [
+  ...PROMPT,
+  ...Array.from({ length: tokens }, (_, i) => 9000 + (i % 500)),
+  ...CLOSING,
+];

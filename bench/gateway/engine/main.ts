@@ -4,14 +4,30 @@
  */
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { conversationIds, QUESTION } from './conversation.ts';
-import { ENGINE_LABEL } from './label.ts';
-import { json, streamedChat, streamedGenerated, streamedText, wholeChat, wholeGenerated, wholeText, type StreamParts } from './replies.ts';
+import { ENGINE_WEIGHT_VERSION } from './weight-version.ts';
+import {
+  json,
+  streamedChat,
+  streamedGenerated,
+  streamedText,
+  wholeChat,
+  wholeGenerated,
+  wholeText,
+  type StreamParts,
+} from './replies.ts';
 import { Requests, type EngineRequest } from './requests.ts';
 import { CHAT, Schedule, TEXT } from './schedule.ts';
 
 export type EngineMode = { tokens: number; paceMs: number };
 /** `served` counts replies whose last byte was written, `aborted` streams whose client left before that. */
-export type EngineCounts = { served: number; streams: number; rendered: number; generated: number; aborted: number; tokens: number };
+export type EngineCounts = {
+  served: number;
+  streams: number;
+  rendered: number;
+  generated: number;
+  aborted: number;
+  tokens: number;
+};
 
 let mode: EngineMode = { tokens: 64, paceMs: 0 };
 const counts = { served: 0, rendered: 0, generated: 0, burst: 0, begun: 0 };
@@ -19,18 +35,54 @@ const schedule = new Schedule();
 const made = new Map<string, Buffer>();
 const parts = new Map<string, StreamParts>();
 
-const MODELS = json({ object: 'list', data: [{ id: 'policy', object: 'model', created: 1795286884, owned_by: 'vllm', root: 'policy', parent: null, max_model_len: 1_000_000 }] });
-const LABEL = json({ weight_version: ENGINE_LABEL });
+const MODELS = json({
+  object: 'list',
+  data: [
+    {
+      id: 'policy',
+      object: 'model',
+      created: 1795286884,
+      owned_by: 'vllm',
+      root: 'policy',
+      parent: null,
+      max_model_len: 1_000_000,
+    },
+  ],
+});
+const LABEL = json({ weight_version: ENGINE_WEIGHT_VERSION });
 const TOKENISED = json({ count: QUESTION.length, max_model_len: 1_000_000, tokens: QUESTION, token_strs: null });
 const EMPTY = json({});
-const REFUSED = json({ error: { message: 'the benchmark asked for a refusal', type: 'BadRequestError', param: null, code: 400 } }, '400 Bad Request');
+const REFUSED = json(
+  { error: { message: 'the benchmark asked for a refusal', type: 'BadRequestError', param: null, code: 400 } },
+  '400 Bad Request',
+);
 /** A larger body is searched only at its beginning, which decides how it is answered, because a full search would delay all other replies. */
 const LARGE = 2 * 2 ** 20;
 const BEGINNING = 1024;
 const NO_MASK = json({ choices: [{ index: 0, token_ids: [1] }] });
 const NOT_FOUND = json({ detail: 'Not Found' }, '404 Not Found');
-const SAMPLING = { temperature: 1, top_p: 1, min_p: 0, repetition_penalty: 1, max_tokens: 64, logprobs: 0, output_kind: 2, skip_clone: true };
-const RENDERED = { content_parts: null, sampling_params: SAMPLING, model: 'policy', reasoning_ended: null, return_token_ids: null, output_mode: 'tokens', stream: false, stream_options: null, cache_salt: null, priority: 0 };
+const SAMPLING = {
+  temperature: 1,
+  top_p: 1,
+  min_p: 0,
+  repetition_penalty: 1,
+  max_tokens: 64,
+  logprobs: 0,
+  output_kind: 2,
+  skip_clone: true,
+};
+const RENDERED = {
+  content_parts: null,
+  sampling_params: SAMPLING,
+  model: 'policy',
+  reasoning_ended: null,
+  return_token_ids: null,
+  output_mode: 'tokens',
+  stream: false,
+  stream_options: null,
+  cache_salt: null,
+  priority: 0,
+};
 
 function answer(socket: Socket, { path, body: whole }: EngineRequest): void {
   const { tokens } = mode;
@@ -53,7 +105,8 @@ function answer(socket: Socket, { path, body: whole }: EngineRequest): void {
   if (path === '/v1/completions') {
     const ids = promptIn(body);
     const key = `text ${tokens} ${ids.length}`;
-    const prompt = (): number[] => (ids.length === 0 ? conversationIds(1) : (JSON.parse(`[${ids.toString('latin1')}]`) as number[]));
+    const prompt = (): number[] =>
+      ids.length === 0 ? conversationIds(1) : (JSON.parse(`[${ids.toString('latin1')}]`) as number[]);
     if (isStream(body)) return stream(socket, key, () => streamedText(tokens, prompt()));
     counts.served += 1;
     return void socket.write(kept(key, () => wholeText(tokens, prompt())));
@@ -76,7 +129,14 @@ function simple(path: string, body: Buffer): Buffer {
   if (path !== '/bench/counts') return NOT_FOUND;
   const { served, rendered, generated, burst, begun } = counts;
   const { aborted, tokens, ended } = schedule;
-  return json({ served: served + burst + ended, streams: burst + begun, rendered, generated, aborted, tokens } satisfies EngineCounts);
+  return json({
+    served: served + burst + ended,
+    streams: burst + begun,
+    rendered,
+    generated,
+    aborted,
+    tokens,
+  } satisfies EngineCounts);
 }
 
 function stream(socket: Socket, key: string, make: () => StreamParts): void {
@@ -85,10 +145,12 @@ function stream(socket: Socket, key: string, make: () => StreamParts): void {
     return schedule.add(socket, key.startsWith('text') ? TEXT : CHAT, keptParts(key, make), mode.tokens);
   }
   counts.burst += 1;
-  socket.write(kept(`stream ${key}`, () => {
-    const { opening, tokens, ending } = keptParts(key, make);
-    return Buffer.from(opening + tokens.join('') + ending, 'latin1');
-  }));
+  socket.write(
+    kept(`stream ${key}`, () => {
+      const { opening, tokens, ending } = keptParts(key, make);
+      return Buffer.from(opening + tokens.join('') + ending, 'latin1');
+    }),
+  );
 }
 
 function render(socket: Socket, body: Buffer): void {
@@ -98,7 +160,17 @@ function render(socket: Socket, body: Buffer): void {
   // The gateway's own request for what the template writes after a reply has an empty reply.
   const replyTokens = body.includes('"content":""') ? 0 : 64;
   const key = `render ${messages} ${open} ${replyTokens}`;
-  socket.write(kept(key, () => json({ request_id: 'chatcmpl-93abe68dae7d085e', token_ids: conversationIds(messages, { open, replyTokens }), token_offsets: null, features: null, ...RENDERED })));
+  socket.write(
+    kept(key, () =>
+      json({
+        request_id: 'chatcmpl-93abe68dae7d085e',
+        token_ids: conversationIds(messages, { open, replyTokens }),
+        token_offsets: null,
+        features: null,
+        ...RENDERED,
+      }),
+    ),
+  );
 }
 
 function kept(key: string, make: () => Buffer): Buffer {

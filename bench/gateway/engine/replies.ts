@@ -1,6 +1,6 @@
 /** Prepares the bytes of vLLM 0.32's replies, so that a reply costs one write. */
 import { conversationIds } from './conversation.ts';
-import { ENGINE_LABEL } from './label.ts';
+import { ENGINE_WEIGHT_VERSION } from './weight-version.ts';
 
 type Token = { text: string; id: number; logprob: number };
 
@@ -26,28 +26,55 @@ const tokenAt = (i: number): Token => TOKENS[i % TOKENS.length] as Token;
 const tokensTo = (count: number): Token[] => Array.from({ length: count }, (_, i) => tokenAt(i));
 
 /** Returns the text of a reply with this number of tokens, which an agent sends back in its next turn. */
-export const textOf = (tokens: number): string => tokensTo(tokens).map(({ text }) => text).join('');
+export const textOf = (tokens: number): string =>
+  tokensTo(tokens)
+    .map(({ text }) => text)
+    .join('');
 
 const CREATED = 1795286870;
 const chatHead = (object: string) => ({ id: 'chatcmpl-b559c4e431e86a05', object, created: CREATED, model: 'policy' });
 const bytesOf = (text: string): number[] => [...Buffer.from(text)];
 const entry = ({ text, logprob }: Token) => ({ token: text, logprob, bytes: bytesOf(text), top_logprobs: [] });
-const usageOf = (prompt: number, tokens: number) => ({ prompt_tokens: prompt, total_tokens: prompt + tokens, completion_tokens: tokens });
+const usageOf = (prompt: number, tokens: number) => ({
+  prompt_tokens: prompt,
+  total_tokens: prompt + tokens,
+  completion_tokens: tokens,
+});
 const NO_DETAILS = { prompt_tokens_details: null, completion_tokens_details: null };
 const FINGERPRINT = 'vllm-0.32.0-9d7d557a';
 
 export function wholeChat(tokens: number, messages: number): Buffer {
   const prompt = conversationIds(messages);
   const tokensSampled = tokensTo(tokens);
-  const message = { role: 'assistant', content: textOf(tokens), refusal: null, annotations: null, audio: null, function_call: null, reasoning: null };
-  const ending = { finish_reason: 'length', stop_reason: null, token_ids: tokensSampled.map(({ id }) => id), routed_experts: null };
+  const message = {
+    role: 'assistant',
+    content: textOf(tokens),
+    refusal: null,
+    annotations: null,
+    audio: null,
+    function_call: null,
+    reasoning: null,
+  };
+  const ending = {
+    finish_reason: 'length',
+    stop_reason: null,
+    token_ids: tokensSampled.map(({ id }) => id),
+    routed_experts: null,
+  };
   return json({
     ...chatHead('chat.completion'),
     choices: [{ index: 0, message, logprobs: { content: tokensSampled.map(entry) }, ...ending }],
     service_tier: null,
     system_fingerprint: FINGERPRINT,
     usage: { ...usageOf(prompt.length, tokens), ...NO_DETAILS },
-    ...{ prompt_logprobs: null, prompt_token_ids: prompt, prompt_text: null, kv_transfer_params: null, ec_transfer_params: null, metrics: null },
+    ...{
+      prompt_logprobs: null,
+      prompt_token_ids: prompt,
+      prompt_text: null,
+      kv_transfer_params: null,
+      ec_transfer_params: null,
+      metrics: null,
+    },
   });
 }
 
@@ -68,7 +95,13 @@ export function streamedChat(tokens: number, messages: number): StreamParts {
 
 export function chatChunk(token: Token, isLast: boolean): string {
   const finish = isLast ? { finish_reason: 'length', stop_reason: null } : { finish_reason: null };
-  const choice = { index: 0, delta: { content: token.text }, logprobs: { content: [entry(token)] }, ...finish, token_ids: [token.id] };
+  const choice = {
+    index: 0,
+    delta: { content: token.text },
+    logprobs: { content: [entry(token)] },
+    ...finish,
+    token_ids: [token.id],
+  };
   return event({ ...chatHead('chat.completion.chunk'), choices: [choice] });
 }
 
@@ -93,8 +126,22 @@ const textLogprobs = (tokensSampled: Token[], from: number) => ({
 export function wholeText(tokens: number, prompt: number[]): Buffer {
   const tokensSampled = tokensTo(tokens);
   const ids = { token_ids: tokensSampled.map(({ id }) => id), prompt_token_ids: prompt, prompt_logprobs: null };
-  const choice = { index: 0, text: textOf(tokens), logprobs: textLogprobs(tokensSampled, 0), finish_reason: 'length', stop_reason: null, ...ids };
-  return json({ ...textHead, choices: [choice], service_tier: null, system_fingerprint: FINGERPRINT, usage: { ...usageOf(prompt.length, tokens), ...NO_DETAILS }, kv_transfer_params: null });
+  const choice = {
+    index: 0,
+    text: textOf(tokens),
+    logprobs: textLogprobs(tokensSampled, 0),
+    finish_reason: 'length',
+    stop_reason: null,
+    ...ids,
+  };
+  return json({
+    ...textHead,
+    choices: [choice],
+    service_tier: null,
+    system_fingerprint: FINGERPRINT,
+    usage: { ...usageOf(prompt.length, tokens), ...NO_DETAILS },
+    kv_transfer_params: null,
+  });
 }
 
 export function streamedText(tokens: number, prompt: number[]): StreamParts {
@@ -102,22 +149,59 @@ export function streamedText(tokens: number, prompt: number[]): StreamParts {
   const offsets = offsetsOf(tokensSampled, 0);
   return {
     opening: STREAM_HEAD,
-    tokens: tokensSampled.map((token, i) => textChunk(token, { prompt: i === 0 ? prompt : null, offset: offsets[i] ?? 0, isLast: i === tokens - 1 })),
+    tokens: tokensSampled.map((token, i) =>
+      textChunk(token, { prompt: i === 0 ? prompt : null, offset: offsets[i] ?? 0, isLast: i === tokens - 1 }),
+    ),
     ending: event({ ...textHead, choices: [], usage: usageOf(prompt.length, tokens) }) + END,
   };
 }
 
-export function textChunk(token: Token, { prompt = null, offset = 0, isLast = false }: { prompt?: number[] | null; offset?: number; isLast?: boolean }): string {
+export function textChunk(
+  token: Token,
+  { prompt = null, offset = 0, isLast = false }: { prompt?: number[] | null; offset?: number; isLast?: boolean },
+): string {
   const ids = { token_ids: [token.id], prompt_token_ids: prompt };
-  return event({ ...textHead, choices: [{ index: 0, text: token.text, logprobs: textLogprobs([token], offset), finish_reason: isLast ? 'length' : null, stop_reason: null, ...ids }] });
+  return event({
+    ...textHead,
+    choices: [
+      {
+        index: 0,
+        text: token.text,
+        logprobs: textLogprobs([token], offset),
+        finish_reason: isLast ? 'length' : null,
+        stop_reason: null,
+        ...ids,
+      },
+    ],
+  });
 }
 
 /** Returns a whole reply of `/inference/v1/generate`, with text. Its log-probabilities have the sampled token a second time. */
 export function wholeGenerated(tokens: number): Buffer {
   const tokensSampled = tokensTo(tokens);
-  const choice = { ...generatedChoice(tokensSampled, tokens), text: textOf(tokens), logprobs: { content: tokensSampled.map(generatedEntry) } };
-  const nothing = { prompt_logprobs: null, prompt_token_id_logprobs: null, prompt_token_ids: null, mm_placeholders: null, metrics: null, kv_transfer_params: null, ec_transfer_params: null };
-  return json({ request_id: REQUEST, model: 'policy', created: CREATED, usage: { ...usageOf(100, tokens), ...NO_DETAILS }, ...nothing, output_mode: 'text', choices: [choice] });
+  const choice = {
+    ...generatedChoice(tokensSampled, tokens),
+    text: textOf(tokens),
+    logprobs: { content: tokensSampled.map(generatedEntry) },
+  };
+  const nothing = {
+    prompt_logprobs: null,
+    prompt_token_id_logprobs: null,
+    prompt_token_ids: null,
+    mm_placeholders: null,
+    metrics: null,
+    kv_transfer_params: null,
+    ec_transfer_params: null,
+  };
+  return json({
+    request_id: REQUEST,
+    model: 'policy',
+    created: CREATED,
+    usage: { ...usageOf(100, tokens), ...NO_DETAILS },
+    ...nothing,
+    output_mode: 'text',
+    choices: [choice],
+  });
 }
 
 export function streamedGenerated(tokens: number): StreamParts {
@@ -125,7 +209,11 @@ export function streamedGenerated(tokens: number): StreamParts {
   return {
     opening: STREAM_HEAD,
     tokens: tokensTo(tokens).map((token, i) => {
-      const choice = { ...generatedChoice([token], i === tokens - 1 ? tokens : null), text: token.text, logprobs: { content: [generatedEntry(token)] } };
+      const choice = {
+        ...generatedChoice([token], i === tokens - 1 ? tokens : null),
+        text: token.text,
+        logprobs: { content: [generatedEntry(token)] },
+      };
       return event({ ...head, choices: [choice] });
     }),
     ending: event({ ...head, usage: usageOf(100, tokens), choices: [] }) + END,
@@ -133,13 +221,23 @@ export function streamedGenerated(tokens: number): StreamParts {
 }
 
 const REQUEST = 'generate-tokens-chatcmpl-93abe68dae7d085e';
-const generatedEntry = (token: Token) => ({ ...entry(token), top_logprobs: [{ token: token.text, logprob: token.logprob, bytes: bytesOf(token.text) }] });
+const generatedEntry = (token: Token) => ({
+  ...entry(token),
+  top_logprobs: [{ token: token.text, logprob: token.logprob, bytes: bytesOf(token.text) }],
+});
 
 /** `ended` is the total number of tokens when the last one is included, otherwise null. */
 function generatedChoice(tokensSampled: Token[], ended: number | null) {
-  const versions = ended === null ? null : [{ version: ENGINE_LABEL, start: 0, end: ended }];
+  const versions = ended === null ? null : [{ version: ENGINE_WEIGHT_VERSION, start: 0, end: ended }];
   const finish = { finish_reason: ended === null ? null : 'length', stop_reason: null };
-  return { index: 0, ...finish, token_ids: tokensSampled.map(({ id }) => id), routed_experts: null, sampling_mask: null, weight_versions: versions };
+  return {
+    index: 0,
+    ...finish,
+    token_ids: tokensSampled.map(({ id }) => id),
+    routed_experts: null,
+    sampling_mask: null,
+    weight_versions: versions,
+  };
 }
 
 const SERVER = 'date: Sat, 21 Nov 2026 18:47:49 GMT\r\nserver: uvicorn\r\n';

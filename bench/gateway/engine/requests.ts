@@ -21,7 +21,10 @@ export class Requests {
       const end = headEnd < 0 ? null : bodyEnd(bytes, headEnd + HEAD_END.length);
       if (end === null || end > bytes.length) return this.#keep([bytes], end ?? 0);
       const pathAt = bytes.indexOf(32) + 1;
-      yield { path: bytes.toString('latin1', pathAt, bytes.indexOf(32, pathAt)), body: bytes.subarray(headEnd + HEAD_END.length, end) };
+      yield {
+        path: bytes.toString('latin1', pathAt, bytes.indexOf(32, pathAt)),
+        body: bytes.subarray(headEnd + HEAD_END.length, end),
+      };
       bytes = bytes.subarray(end);
     }
   }

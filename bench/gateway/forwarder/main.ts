@@ -11,8 +11,15 @@ import { listen } from '../../../gateway/node/server.ts';
 const engine = new UndiciConnection(process.argv[2] ?? '');
 const app = new Hono<GatewayEnv>();
 app.post('/v1/chat/completions', async (c) => {
-  const { status, contentType, body } = await engine.send({ method: 'POST', path: c.req.path, body: await c.req.text(), signal: c.req.raw.signal });
-  const reply = contentType.startsWith('text/event-stream') ? streamOf(body[Symbol.asyncIterator]()) : await readText(body);
+  const { status, contentType, body } = await engine.send({
+    method: 'POST',
+    path: c.req.path,
+    body: await c.req.text(),
+    signal: c.req.raw.signal,
+  });
+  const reply = contentType.startsWith('text/event-stream')
+    ? streamOf(body[Symbol.asyncIterator]())
+    : await readText(body);
   return new Response(reply, { status, headers: { 'content-type': contentType } });
 });
 

@@ -6,7 +6,8 @@ import type { ProtocolName } from '../../../store/schema.ts';
 import { textOf } from '../engine/replies.ts';
 
 /** A message with places for a trial's name and a number, so that no two calls are equal. */
-const WORDS = '%s asks for the %08d. time: which file holds the handler of the request, and what does its last test say of the failure that we saw yesterday evening?';
+const WORDS =
+  '%s asks for the %08d. time: which file holds the handler of the request, and what does its last test say of the failure that we saw yesterday evening?';
 const QUESTION = `{"role":"user","content":"${WORDS}"}`;
 
 export const question = (name: string, number: number, { question: words }: Form = FORMS.chat_completions): string =>
@@ -31,22 +32,72 @@ const chatFields = ({ stream, tokens, direct }: Wishes) => ({
   ...(stream ? { stream_options: { include_usage: true } } : {}),
   ...(direct ? { return_token_ids: true, logprobs: true, top_logprobs: 0 } : {}),
 });
-const sampling = ({ stream }: Pick<Wishes, 'stream'>) => ({ model: 'policy', temperature: 1, ...(stream ? { stream: true } : {}) });
+const sampling = ({ stream }: Pick<Wishes, 'stream'>) => ({
+  model: 'policy',
+  temperature: 1,
+  ...(stream ? { stream: true } : {}),
+});
 
 /**
  * The form of a protocol's requests: its route, a question, the JSON between a question and the next one for a reply with this text, the
  * body before the questions, and the fields after them. In its streams a token's text follows `text`. The last event of a reply that ends
  * by its length begins with `end` and has no `text`.
  */
-export type Form = { path: string; question: string; reply: (text: string) => string; before: string; close: string; fields: (wishes: Wishes) => Record<string, unknown>; text: string; end: string };
+export type Form = {
+  path: string;
+  question: string;
+  reply: (text: string) => string;
+  before: string;
+  close: string;
+  fields: (wishes: Wishes) => Record<string, unknown>;
+  text: string;
+  end: string;
+};
 export const FORMS: Record<ProtocolName, Form> = {
-  chat_completions: { path: chatCompletions.path, question: QUESTION, reply: replyMessage, before: '{"messages":[', close: '],', fields: chatFields, text: '"content":"', end: 'data: [DONE]' },
-  completions: { path: completions.path, question: WORDS, reply: (text) => JSON.stringify(text).slice(1, -1), before: '{"prompt":"', close: '",', fields: chatFields, text: '"text":"', end: 'data: [DONE]' },
-  messages: { path: messages.path, question: QUESTION, reply: replyMessage, before: '{"messages":[', close: '],', fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_tokens: tokens }), text: '"text":"', end: 'event: message_stop' },
-  responses: { path: responses.path, question: QUESTION, reply: replyMessage, before: '{"input":[', close: '],', fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_output_tokens: tokens }), text: '"delta":"', end: 'event: response.incomplete' },
+  chat_completions: {
+    path: chatCompletions.path,
+    question: QUESTION,
+    reply: replyMessage,
+    before: '{"messages":[',
+    close: '],',
+    fields: chatFields,
+    text: '"content":"',
+    end: 'data: [DONE]',
+  },
+  completions: {
+    path: completions.path,
+    question: WORDS,
+    reply: (text) => JSON.stringify(text).slice(1, -1),
+    before: '{"prompt":"',
+    close: '",',
+    fields: chatFields,
+    text: '"text":"',
+    end: 'data: [DONE]',
+  },
+  messages: {
+    path: messages.path,
+    question: QUESTION,
+    reply: replyMessage,
+    before: '{"messages":[',
+    close: '],',
+    fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_tokens: tokens }),
+    text: '"text":"',
+    end: 'event: message_stop',
+  },
+  responses: {
+    path: responses.path,
+    question: QUESTION,
+    reply: replyMessage,
+    before: '{"input":[',
+    close: '],',
+    fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_output_tokens: tokens }),
+    text: '"delta":"',
+    end: 'event: response.incomplete',
+  },
 };
 
 /** Returns the part of a body after its questions. */
 export const after = (form: Form, wishes: Wishes): string => form.close + JSON.stringify(form.fields(wishes)).slice(1);
 
-export const body = (asked: string, wishes: Wishes, form: Form = FORMS.chat_completions): string => form.before + asked + after(form, wishes);
+export const body = (asked: string, wishes: Wishes, form: Form = FORMS.chat_completions): string =>
+  form.before + asked + after(form, wishes);

@@ -9,19 +9,34 @@ import type { Line } from './wrk.ts';
 export type Talk = { line: Line; messages: string; turns: number };
 
 export const openPool = (url: string, connections: number): Pool =>
-  url.startsWith('unix:') ? new Pool('http://engine', { connections, socketPath: url.slice('unix:'.length), headersTimeout: 0, bodyTimeout: 0 }) : new Pool(url, { connections, headersTimeout: 0, bodyTimeout: 0 });
+  url.startsWith('unix:')
+    ? new Pool('http://engine', {
+        connections,
+        socketPath: url.slice('unix:'.length),
+        headersTimeout: 0,
+        bodyTimeout: 0,
+      })
+    : new Pool(url, { connections, headersTimeout: 0, bodyTimeout: 0 });
 
 type TurnOptions = { protocol: ProtocolName; stream: boolean; tokens: number; signal: AbortSignal };
 
 /** Makes the next turn of a conversation on a real engine, always with the same number of tokens. Returns the number that came. */
-export async function nextTurn(pool: Pool, target: Target, talk: Talk, { protocol, stream, tokens, signal }: TurnOptions): Promise<number> {
+export async function nextTurn(
+  pool: Pool,
+  target: Target,
+  talk: Talk,
+  { protocol, stream, tokens, signal }: TurnOptions,
+): Promise<number> {
   const form = FORMS[protocol];
   const asked = talk.messages + question(talk.line.name, ++talk.turns, form);
   const text = `{"ignore_eos":true,${body(asked, { stream, tokens, direct: target.direct }, form).slice(1)}`;
   const headers = { authorization: `Bearer ${talk.line.key}`, 'content-type': 'application/json' };
   const reply = await pool.request({ method: 'POST', path: pathOf(talk.line.path, form), headers, body: text, signal });
-  if (reply.statusCode !== 200) throw new Error(`${target.name} answered ${reply.statusCode}: ${await reply.body.text()}`);
-  const replyText = stream ? await readStream(reply.body, READINGS[protocol], form.end) : READINGS[protocol].whole(await reply.body.json());
+  if (reply.statusCode !== 200)
+    throw new Error(`${target.name} answered ${reply.statusCode}: ${await reply.body.text()}`);
+  const replyText = stream
+    ? await readStream(reply.body, READINGS[protocol], form.end)
+    : READINGS[protocol].whole(await reply.body.json());
   talk.messages = asked + form.reply(replyText.text);
   return replyText.tokens;
 }

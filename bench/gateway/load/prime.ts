@@ -9,7 +9,11 @@ const SIDE_BY_SIDE = 32;
 type Priming = { turns?: number; tokens?: number; protocol?: ProtocolName; signal: AbortSignal };
 
 /** Makes the first turns of each of the target's trials, so that later calls continue from them. */
-export async function prime(target: Target, lines: readonly Line[], { turns = 1, tokens = 64, protocol = 'chat_completions', signal }: Priming): Promise<void> {
+export async function prime(
+  target: Target,
+  lines: readonly Line[],
+  { turns = 1, tokens = 64, protocol = 'chat_completions', signal }: Priming,
+): Promise<void> {
   const pool = new Pool(target.url, { connections: SIDE_BY_SIDE });
   const form = FORMS[protocol];
   const left = lines.map((line) => ({ ...line, path: pathOf(line.path, form) })).values();
@@ -18,7 +22,11 @@ export async function prime(target: Target, lines: readonly Line[], { turns = 1,
       Array.from({ length: SIDE_BY_SIDE }, async () => {
         for (const line of left) {
           for (let turn = 1; turn <= turns; turn++) {
-            const text = body(conversation(line.name, turn, tokens, form), { stream: false, tokens, direct: target.direct }, form);
+            const text = body(
+              conversation(line.name, turn, tokens, form),
+              { stream: false, tokens, direct: target.direct },
+              form,
+            );
             await post(pool, line, text, signal);
           }
         }
@@ -30,14 +38,26 @@ export async function prime(target: Target, lines: readonly Line[], { turns = 1,
 }
 
 /** Makes a call and returns the milliseconds until its reply was read completely. */
-export async function post(pool: Pool, { path, key }: Line, text: string, signal: AbortSignal, more = ''): Promise<number> {
+export async function post(
+  pool: Pool,
+  { path, key }: Line,
+  text: string,
+  signal: AbortSignal,
+  more = '',
+): Promise<number> {
   const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...headersOf(more) };
   const start = performance.now();
   const reply = await pool.request({ method: 'POST', path, headers, body: text, signal });
   const bytes = await reply.body.bytes();
-  if (reply.statusCode !== 200) throw new Error(`${path} answered ${reply.statusCode}: ${Buffer.from(bytes).toString().slice(0, 300)}`);
+  if (reply.statusCode !== 200)
+    throw new Error(`${path} answered ${reply.statusCode}: ${Buffer.from(bytes).toString().slice(0, 300)}`);
   return performance.now() - start;
 }
 
 const headersOf = (lines: string): Record<string, string> =>
-  Object.fromEntries(lines.split('\r\n').filter(Boolean).map((line) => [line.slice(0, line.indexOf(': ')), line.slice(line.indexOf(': ') + 2)]));
+  Object.fromEntries(
+    lines
+      .split('\r\n')
+      .filter(Boolean)
+      .map((line) => [line.slice(0, line.indexOf(': ')), line.slice(line.indexOf(': ') + 2)]),
+  );

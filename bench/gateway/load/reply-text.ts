@@ -10,7 +10,10 @@ const texts = (parts: readonly { text?: string | undefined }[]): string => parts
 
 const counted = z.object({ completion_tokens: z.number() });
 const chat = z.object({ choices: z.array(z.object({ message: z.object({ content: z.string() }) })), usage: counted });
-const chatChunk = z.object({ choices: z.array(z.object({ delta: z.object({ content: z.string().nullish() }) })), usage: counted.nullish() });
+const chatChunk = z.object({
+  choices: z.array(z.object({ delta: z.object({ content: z.string().nullish() }) })),
+  usage: counted.nullish(),
+});
 
 const text = z.object({ choices: z.array(z.object({ text: z.string() })), usage: counted });
 const textChunk = text.extend({ usage: counted.nullish() });
@@ -18,7 +21,10 @@ const textChunk = text.extend({ usage: counted.nullish() });
 const sampled = z.object({ output_tokens: z.number() });
 const parts = z.array(z.object({ text: z.string().optional() }));
 const message = z.object({ content: parts, usage: sampled });
-const messageEvent = z.object({ delta: z.object({ text: z.string().optional() }).optional(), usage: sampled.optional() });
+const messageEvent = z.object({
+  delta: z.object({ text: z.string().optional() }).optional(),
+  usage: sampled.optional(),
+});
 const response = z.object({ output: z.array(z.object({ content: parts.optional() })), usage: sampled });
 const typed = z.object({ type: z.string() });
 const responseDelta = z.object({ delta: z.string() });
@@ -66,7 +72,8 @@ export const READINGS: Record<ProtocolName, Reading> = {
     event: (json, reply) => {
       const { type } = typed.parse(json);
       if (type === 'response.output_text.delta') reply.text += responseDelta.parse(json).delta;
-      else if (type === 'response.incomplete' || type === 'response.completed') reply.tokens = responseEnd.parse(json).response.usage.output_tokens;
+      else if (type === 'response.incomplete' || type === 'response.completed')
+        reply.tokens = responseEnd.parse(json).response.usage.output_tokens;
     },
   },
 };

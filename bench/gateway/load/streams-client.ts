@@ -9,7 +9,10 @@ const PATIENCE_MS = 30_000;
 const EVENT_END = Buffer.from('\n\n');
 const QUOTE = 34;
 
-process.once('message', (job) => void run(job as StreamsJob).then((result) => process.send?.(result, () => process.exit())));
+process.once(
+  'message',
+  (job) => void run(job as StreamsJob).then((result) => process.send?.(result, () => process.exit())),
+);
 process.on('disconnect', () => process.exit());
 
 async function run(job: StreamsJob): Promise<StreamsResult> {
@@ -18,7 +21,8 @@ async function run(job: StreamsJob): Promise<StreamsResult> {
   const begun = performance.now();
   const lane = async (number: number): Promise<void> => {
     await pause((job.spreadMs * number) / job.streams);
-    const goesOn = (turn: number) => (job.rounds === undefined ? performance.now() - begun < job.forMs : turn < job.rounds);
+    const goesOn = (turn: number) =>
+      job.rounds === undefined ? performance.now() - begun < job.forMs : turn < job.rounds;
     for (let turn = 0; goesOn(turn); turn++) await stream(pool, job, all, number + turn * job.streams);
   };
   await Promise.all(Array.from({ length: job.streams }, (_, number) => lane(number)));
@@ -62,7 +66,14 @@ class Times {
   result(): StreamsResult {
     const tokensPerSecond = (this.#delays.length * 1000) / (this.#to - this.#from);
     const reasons = [...this.#reasons].map(([reason, count]) => `${count} × ${reason}`);
-    return { ...this.counts, open: this.#mostOpen, tokensPerSecond, delayMs: quantiles(this.#delays), firstMs: quantiles(this.#firsts), reasons };
+    return {
+      ...this.counts,
+      open: this.#mostOpen,
+      tokensPerSecond,
+      delayMs: quantiles(this.#delays),
+      firstMs: quantiles(this.#firsts),
+      reasons,
+    };
   }
 }
 
@@ -73,7 +84,12 @@ function quantiles(micros: number[]): Quantiles {
 }
 
 /** Reads one stream. Resolves when it has ended in any way. */
-function stream(pool: Pool, { lines, tokens, direct, protocol }: StreamsJob, all: Times, number: number): Promise<void> {
+function stream(
+  pool: Pool,
+  { lines, tokens, direct, protocol }: StreamsJob,
+  all: Times,
+  number: number,
+): Promise<void> {
   const line = lines[number % lines.length];
   if (!line) throw new Error('no trial');
   const form = FORMS[protocol];

@@ -50,7 +50,19 @@ export type WrkResult = {
 
 /** Runs wrk once: a closed loop on one thread. Connections under way are cut at its end. */
 export async function runWrk(wrk: Wrk, job: WrkJob): Promise<WrkResult> {
-  const { url, lines, connections, seconds, stream, direct, tokens = 64, protocol = 'chat_completions', headers = '', turns, signal } = job;
+  const {
+    url,
+    lines,
+    connections,
+    seconds,
+    stream,
+    direct,
+    tokens = 64,
+    protocol = 'chat_completions',
+    headers = '',
+    turns,
+    signal,
+  } = job;
   const form = FORMS[protocol];
   signal.throwIfAborted();
   const folder = mkdtempSync(join(tmpdir(), 'trialgate-bench-wrk-'));
@@ -58,8 +70,28 @@ export async function runWrk(wrk: Wrk, job: WrkJob): Promise<WrkResult> {
     const file = join(folder, 'trials');
     writeFileSync(file, lines.map(({ path, key, name }) => `${pathOf(path, form)} ${key} ${name}\n`).join(''));
     const more = turns ? [form.reply(textOf(tokens)), turns.set, turns.had, turns.more] : [];
-    const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '--timeout', '30s', '-s', SCRIPT, url, '--', form.before, after(form, { stream, tokens, direct }), form.question, file, headers, ...more];
-    const child = spawn(wrk.file, args.map(String), { env: wrk.env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
+    const args = [
+      '-t1',
+      `-c${connections}`,
+      `-d${seconds}s`,
+      '--timeout',
+      '30s',
+      '-s',
+      SCRIPT,
+      url,
+      '--',
+      form.before,
+      after(form, { stream, tokens, direct }),
+      form.question,
+      file,
+      headers,
+      ...more,
+    ];
+    const child = spawn(wrk.file, args.map(String), {
+      env: wrk.env,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true,
+    });
     const end = () => void child.kill('SIGKILL');
     signal.addEventListener('abort', end, { once: true });
     let text = '';

@@ -32,7 +32,18 @@ const TAIL = 20_000;
 
 /** Starts a process and returns when it serves. It has its own process group, so that a Ctrl-C reaches only us. */
 export async function startChild(options: ChildOptions): Promise<Child> {
-  const { name, file, args, env, cwd, user = {}, ready, readyWithinMs = 60_000, stopSignal = 'SIGTERM', signal } = options;
+  const {
+    name,
+    file,
+    args,
+    env,
+    cwd,
+    user = {},
+    ready,
+    readyWithinMs = 60_000,
+    stopSignal = 'SIGTERM',
+    signal,
+  } = options;
   signal.throwIfAborted();
   // The channel closes when this process ends in any way, which tells the child to end.
   const child = spawn(file, args, { env, cwd, detached: true, stdio: ['ignore', 'pipe', 'pipe', 'ipc'], ...user });
@@ -52,7 +63,11 @@ export async function startChild(options: ChildOptions): Promise<Child> {
   child.stdout?.on('data', take);
   child.stderr?.on('data', take);
   child.on('error', () => {});
-  child.once('exit', (code, how) => readyMatch.reject(new TrialgateError('missing_prerequisite', `${name} ended with ${how ?? code}: ${lastLines(text)}`)));
+  child.once('exit', (code, how) =>
+    readyMatch.reject(
+      new TrialgateError('missing_prerequisite', `${name} ended with ${how ?? code}: ${lastLines(text)}`),
+    ),
+  );
   const tail = () => lastLines(text);
   const lastError = () => [...text.matchAll(/\b\w*Error: .*/g)].at(-1)?.[0];
   const stop = async () => {
@@ -60,7 +75,12 @@ export async function startChild(options: ChildOptions): Promise<Child> {
     await exited(child);
   };
   const late = AbortSignal.timeout(readyWithinMs);
-  const give = () => readyMatch.reject(signal.aborted ? signal.reason : new TrialgateError('missing_prerequisite', `${name} was not ready in ${readyWithinMs / 1000} s: ${tail()}`));
+  const give = () =>
+    readyMatch.reject(
+      signal.aborted
+        ? signal.reason
+        : new TrialgateError('missing_prerequisite', `${name} was not ready in ${readyWithinMs / 1000} s: ${tail()}`),
+    );
   const either = AbortSignal.any([signal, late]);
   either.addEventListener('abort', give, { once: true });
   try {

@@ -14,7 +14,13 @@ export type BenchEngine = AsyncDisposable & {
 /** Starts the fake engine. */
 export async function startEngine(signal: AbortSignal): Promise<BenchEngine> {
   const main = fileURLToPath(new URL('../engine/main.ts', import.meta.url));
-  const child = await startChild({ name: 'the fake engine', file: process.execPath, args: [main], ready: /listening on (\S+)/, signal });
+  const child = await startChild({
+    name: 'the fake engine',
+    file: process.execPath,
+    args: [main],
+    ready: /listening on (\S+)/,
+    signal,
+  });
   const url = child.readyMatch;
   return {
     pid: child.pid,

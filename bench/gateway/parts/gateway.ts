@@ -8,13 +8,19 @@ import { GATEWAY_HEAP } from '../../../cli/supervisor/components/gateway.ts';
 import { openDatabase } from '../../../store/database.ts';
 import { attemptKey } from '../../../core/keys.ts';
 import { replicas } from '../../../store/schema.ts';
-import { ENGINE_LABEL } from '../engine/label.ts';
+import { ENGINE_WEIGHT_VERSION } from '../engine/weight-version.ts';
 import { startChild, type Child } from './child.ts';
 import type { BenchPostgres } from './postgres.ts';
 
 /** An open trial: the path of its calls and its key. */
 export type OpenTrial = { id: string; path: string; key: string };
-export type RecordedCounts = { completed: number; failed: number; cancelled: number; clean: number; untrainable: number };
+export type RecordedCounts = {
+  completed: number;
+  failed: number;
+  cancelled: number;
+  clean: number;
+  untrainable: number;
+};
 
 export type BenchGateway = AsyncDisposable & {
   pid: number;
@@ -32,29 +38,59 @@ export type BenchGateway = AsyncDisposable & {
 };
 
 /** `repository` is the folder of the gateway's code. If it is absent, this repository is used. `nodeArgs`: more options of its Node. */
-type Options = { postgres: BenchPostgres; engine: string; processes?: number; repository?: string; nodeArgs?: readonly string[]; profileTo?: (profile: string) => void; signal: AbortSignal };
+type Options = {
+  postgres: BenchPostgres;
+  engine: string;
+  processes?: number;
+  repository?: string;
+  nodeArgs?: readonly string[];
+  profileTo?: (profile: string) => void;
+  signal: AbortSignal;
+};
 
 export const BENCH_ADMIN_KEY = 'benchmark';
 const SECRET = 'the secret of a benchmark';
 const OPENERS = 8;
-const RUN = ENGINE_LABEL.slice(0, ENGINE_LABEL.indexOf('@'));
+const RUN = ENGINE_WEIGHT_VERSION.slice(0, ENGINE_WEIGHT_VERSION.indexOf('@'));
 /** The sampling settings and budgets that a run with default settings gives its trials. */
 const FORCED = { sampling: { temperature: 1, top_p: 1, top_k: -1 }, budgets: { prompt_tokens: 1_000_000 } };
 let databases = 0;
 let trials = 0;
 
 /** Starts a gateway as it is deployed: `trialgate gateway` in its own process, with its own database and an engine pool that belongs to a run. */
-export async function startGateway({ postgres, engine, processes = 1, repository = REPOSITORY, nodeArgs = [], profileTo, signal }: Options): Promise<BenchGateway> {
+export async function startGateway({
+  postgres,
+  engine,
+  processes = 1,
+  repository = REPOSITORY,
+  nodeArgs = [],
+  profileTo,
+  signal,
+}: Options): Promise<BenchGateway> {
   await using stack = new AsyncDisposableStack();
   const home = mkdtempSync(join(tmpdir(), 'trialgate-bench-gateway-'));
   stack.defer(() => rmSync(home, { recursive: true, force: true }));
   const database = stack.use(await postgres.database(`cell_${++databases}`));
   const profile = profileTo ? ['--cpu-prof', '--cpu-prof-dir', home] : [];
-  const settings = { port: 0, home, engine, 'database-url': database.url, secret: SECRET, 'admin-key': BENCH_ADMIN_KEY };
+  const settings = {
+    port: 0,
+    home,
+    engine,
+    'database-url': database.url,
+    secret: SECRET,
+    'admin-key': BENCH_ADMIN_KEY,
+  };
   const launch = {
     name: 'the gateway',
     file: process.execPath,
-    args: [...GATEWAY_HEAP, ...nodeArgs, ...profile, join(repository, 'cli/trialgate.mjs'), 'gateway', ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`])],
+    args: [
+      ...GATEWAY_HEAP,
+      ...nodeArgs,
+      ...profile,
+      join(repository, 'cli/trialgate.mjs'),
+      'gateway',
+      ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`]),
+    ],
     env: environment({}),
     cwd: home,
     ready: /listening on (http[^\s,]+)/,
@@ -70,7 +106,9 @@ export async function startGateway({ postgres, engine, processes = 1, repository
   while (more.length < processes - 1) more.push(stack.use(await startChild(launch)));
   const db = openDatabase(database.url, { maxConnections: 1 });
   stack.defer(() => db.$client.end());
-  await db.update(replicas).set({ runId: RUN, label: ENGINE_LABEL, inRotation: true, updatedAt: new Date() });
+  await db
+    .update(replicas)
+    .set({ runId: RUN, weightVersion: ENGINE_WEIGHT_VERSION, inRotation: true, updatedAt: new Date() });
   const owned = stack.move();
   return {
     pid: child.pid,
@@ -90,8 +128,12 @@ export async function startGateway({ postgres, engine, processes = 1, repository
       return Number(rows[0]?.bytes ?? 0);
     },
     async storedOf(trialId) {
-      const bytes = ['request', 'response', 'prompt_token_ids', 'completion_token_ids', 'logprobs'].map((name) => `coalesce(length(${name}), 0)`).join(' + ');
-      const { rows } = await db.execute<{ bytes: string }>(sql`select coalesce(sum(${sql.raw(bytes)}), 0) as bytes from calls where trial_id = ${trialId}`);
+      const bytes = ['request', 'response', 'prompt_token_ids', 'completion_token_ids', 'logprobs']
+        .map((name) => `coalesce(length(${name}), 0)`)
+        .join(' + ');
+      const { rows } = await db.execute<{ bytes: string }>(
+        sql`select coalesce(sum(${sql.raw(bytes)}), 0) as bytes from calls where trial_id = ${trialId}`,
+      );
       return Number(rows[0]?.bytes ?? 0);
     },
     [Symbol.asyncDispose]: () => owned.disposeAsync(),
@@ -106,11 +148,17 @@ async function openTrials(url: string, count: number): Promise<OpenTrial[]> {
   });
   const body = JSON.stringify({ run_id: RUN, attempt: 1, ...FORCED });
   const left = opened.values();
-  await Promise.all(Array.from({ length: OPENERS }, async () => {
-    for (const { id } of left) {
-      const reply = await fetch(`${url}/sessions/${id}`, { method: 'POST', headers: { authorization: `Bearer ${BENCH_ADMIN_KEY}`, 'content-type': 'application/json' }, body });
-      if (!reply.ok) throw new Error(`a trial cannot be opened: ${reply.status} ${await reply.text()}`);
-    }
-  }));
+  await Promise.all(
+    Array.from({ length: OPENERS }, async () => {
+      for (const { id } of left) {
+        const reply = await fetch(`${url}/sessions/${id}`, {
+          method: 'POST',
+          headers: { authorization: `Bearer ${BENCH_ADMIN_KEY}`, 'content-type': 'application/json' },
+          body,
+        });
+        if (!reply.ok) throw new Error(`a trial cannot be opened: ${reply.status} ${await reply.text()}`);
+      }
+    }),
+  );
   return opened;
 }

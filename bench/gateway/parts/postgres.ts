@@ -28,17 +28,38 @@ export async function startPostgres(signal: AbortSignal): Promise<BenchPostgres>
     const initial = ['-D', data, '-U', 'trialgate', '-A', 'trust', '-E', 'UTF8', '--locale=C.UTF-8'];
     await promisify(execFile)(join(binaries, 'bin/initdb'), initial, { env, cwd: data, signal, ...user });
     const port = await freePort(LOOPBACK);
-    const settings = { port, listen_addresses: LOOPBACK, unix_socket_directories: '', max_connections: 200, dynamic_shared_memory_type: 'mmap', fsync: 'on', synchronous_commit: 'on' };
+    const settings = {
+      port,
+      listen_addresses: LOOPBACK,
+      unix_socket_directories: '',
+      max_connections: 200,
+      dynamic_shared_memory_type: 'mmap',
+      fsync: 'on',
+      synchronous_commit: 'on',
+    };
     const args = ['-D', data, ...Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])];
     const file = join(binaries, 'bin/postgres');
-    const child = await startChild({ name: 'PostgreSQL', file, args, env, cwd: data, user, ready: /ready to accept connections/, stopSignal: 'SIGINT', signal });
+    const child = await startChild({
+      name: 'PostgreSQL',
+      file,
+      args,
+      env,
+      cwd: data,
+      user,
+      ready: /ready to accept connections/,
+      stopSignal: 'SIGINT',
+      signal,
+    });
     const urlOf = (name: string) => `postgres://trialgate@${LOOPBACK}:${port}/${name}`;
     return {
       pid: child.pid,
       data,
       async database(name) {
         await query(urlOf('postgres'), `create database ${name}`);
-        return { url: urlOf(name), [Symbol.asyncDispose]: () => query(urlOf('postgres'), `drop database ${name} with (force)`) };
+        return {
+          url: urlOf(name),
+          [Symbol.asyncDispose]: () => query(urlOf('postgres'), `drop database ${name} with (force)`),
+        };
       },
       async [Symbol.asyncDispose]() {
         await child.stop();

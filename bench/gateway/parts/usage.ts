@@ -1,14 +1,14 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { listPids, readProcessStat, statColumns } from '../../../core/process-stat.ts';
 
 const TICKS_A_SECOND = 100;
 
 /** Returns a process and its descendants. */
 export function treeOf(root: number): number[] {
   const children = new Map<number, number[]>();
-  for (const name of readdirSync('/proc')) {
-    if (!/^\d+$/.test(name)) continue;
-    const parent = columnsOf(Number(name))?.[1];
-    if (parent !== undefined) children.set(Number(parent), [...(children.get(Number(parent)) ?? []), Number(name)]);
+  for (const pid of listPids()) {
+    const parent = readProcessStat(pid)?.parent;
+    if (parent !== undefined) children.set(parent, [...(children.get(parent) ?? []), pid]);
   }
   const found = [root];
   for (const pid of found) found.push(...(children.get(pid) ?? []));
@@ -18,14 +18,17 @@ export function treeOf(root: number): number[] {
 /** Returns the seconds of processor time of these processes and of their children that have ended. */
 export function cpuSeconds(pids: readonly number[]): number {
   let ticks = 0;
-  for (const pid of pids) for (const column of columnsOf(pid)?.slice(11, 15) ?? []) ticks += Number(column);
+  for (const pid of pids) for (const column of statColumns(pid)?.slice(11, 15) ?? []) ticks += Number(column);
   return ticks / TICKS_A_SECOND;
 }
 
 /** Returns the seconds of processor time that the machine has spent on anything so far. */
 export function busySeconds(): number {
-  const [, user, nice, system, , , irq, softirq, steal] = readFileSync('/proc/stat', 'latin1').split('\n')[0]?.split(/\s+/).map(Number) ?? [];
-  return [user, nice, system, irq, softirq, steal].reduce<number>((sum, ticks) => sum + (ticks ?? 0), 0) / TICKS_A_SECOND;
+  const [, user, nice, system, , , irq, softirq, steal] =
+    readFileSync('/proc/stat', 'latin1').split('\n')[0]?.split(/\s+/).map(Number) ?? [];
+  return (
+    [user, nice, system, irq, softirq, steal].reduce<number>((sum, ticks) => sum + (ticks ?? 0), 0) / TICKS_A_SECOND
+  );
 }
 
 /** Returns the sum of each process's peak of resident memory since `resetPeaks`, in MiB. */
@@ -42,18 +45,10 @@ export function resetPeaks(pids: readonly number[]): void {
 
 function statusKiB(pid: number, field: 'VmHWM' | 'VmRSS'): number {
   try {
-    return Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1] ?? 0);
+    return Number(
+      new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1] ?? 0,
+    );
   } catch {
     return 0;
-  }
-}
-
-/** Returns the columns of /proc/PID/stat from the state on, because a command's name may have spaces and parentheses. */
-function columnsOf(pid: number): string[] | undefined {
-  try {
-    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    return text.slice(text.lastIndexOf(')') + 2).split(' ');
-  } catch {
-    return undefined; // The process ended meanwhile.
   }
 }

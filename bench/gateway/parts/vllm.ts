@@ -6,13 +6,13 @@ import { resolveConfig } from '../../../cli/config/resolve.ts';
 import { engine } from '../../../cli/supervisor/components/engine.ts';
 import { makePlan } from '../../../cli/supervisor/plan.ts';
 import { sleep } from '../../../gateway/sleep.ts';
-import { ENGINE_LABEL } from '../engine/label.ts';
+import { ENGINE_WEIGHT_VERSION } from '../engine/weight-version.ts';
 import { startChild } from './child.ts';
 import type { BenchEngine } from './engine.ts';
 
 const NOTHING = { served: 0, streams: 0, rendered: 0, generated: 0, aborted: 0, tokens: 0 };
 
-/** Starts the real vLLM as a deployment does, with the label of the benchmark's run. */
+/** Starts the real vLLM as a deployment does, with the weight version of the benchmark's run. */
 export async function startVllm(signal: AbortSignal): Promise<BenchEngine> {
   await using stack = new AsyncDisposableStack();
   const home = mkdtempSync(join(tmpdir(), 'trialgate-bench-vllm-'));
@@ -23,10 +23,26 @@ export async function startVllm(signal: AbortSignal): Promise<BenchEngine> {
   const component = engine(plan);
   await component.prepare?.(signal);
   const { file, args, env, cwd } = component.launch();
-  const child = stack.use(await startChild({ name: 'vLLM', file, args, env, cwd, ready: /Application startup complete/, readyWithinMs: component.readyWithinMs, signal }));
+  const child = stack.use(
+    await startChild({
+      name: 'vLLM',
+      file,
+      args,
+      env,
+      cwd,
+      ready: /Application startup complete/,
+      readyWithinMs: component.readyWithinMs,
+      signal,
+    }),
+  );
   while (!(await component.isReady(child.pid, signal).catch(() => false))) await sleep(100, signal);
   const pool = new Pool('http://engine', { socketPath: plan.engineSocket });
-  const reply = await pool.request({ method: 'POST', path: '/update_weight_version', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ new_version: ENGINE_LABEL }) });
+  const reply = await pool.request({
+    method: 'POST',
+    path: '/update_weight_version',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ new_version: ENGINE_WEIGHT_VERSION }),
+  });
   await reply.body.dump();
   await pool.destroy();
   const owned = stack.move();

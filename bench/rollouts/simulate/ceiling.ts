@@ -24,7 +24,10 @@ export function ceiling(rules: Rules, knowing: boolean): Ceiling {
     const spent = knowing ? inTime.time + (1 - inTime.share) * Math.max(0, shortest) : inTime.spent;
     const useful = Math.min((sampling * inTime.time) / spent, (batch * inTime.time) / inTime.share) / (slots * pace);
     most.useful = Math.max(most.useful, useful);
-    most.rate = Math.max(most.rate, Math.min((sampling * densest(Math.max(shortest, 0), longest, deadline, knowing)) / pace, batch / pace));
+    most.rate = Math.max(
+      most.rate,
+      Math.min((sampling * densest(Math.max(shortest, 0), longest, deadline, knowing)) / pace, batch / pace),
+    );
   }
   return most;
 }
@@ -46,12 +49,17 @@ export function within(window: number, deadline: number): { share: number; time:
   const ended = normalBelow(Math.log(cut) / SIGMA);
   const time = Math.exp(SIGMA ** 2 / 2) * normalBelow(Math.log(cut) / SIGMA - SIGMA);
   const rest = (1 - ended) * cut;
-  return window >= deadline ? { share: 1, time: time + rest, spent: time + rest } : { share: ended, time, spent: time + rest };
+  return window >= deadline
+    ? { share: 1, time: time + rest, spent: time + rest }
+    : { share: ended, time, spent: time + rest };
 }
 
 /** Returns the standard normal distribution function, exact to 1e-7 (Abramowitz and Stegun 26.2.17). */
 export function normalBelow(z: number): number {
   const t = 1 / (1 + 0.231_641_9 * Math.abs(z));
-  const tail = ((((1.330_274_429 * t - 1.821_255_978) * t + 1.781_477_937) * t - 0.356_563_782) * t + 0.319_381_53) * t * (Math.exp(-(z * z) / 2) / Math.sqrt(2 * Math.PI));
+  const tail =
+    ((((1.330_274_429 * t - 1.821_255_978) * t + 1.781_477_937) * t - 0.356_563_782) * t + 0.319_381_53) *
+    t *
+    (Math.exp(-(z * z) / 2) / Math.sqrt(2 * Math.PI));
   return z >= 0 ? 1 - tail : tail;
 }

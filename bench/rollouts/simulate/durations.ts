@@ -6,7 +6,7 @@ export const SIGMA = Math.log(20) / 2.3263478740408408;
 /** The number of durations drawn for a group. Not all of them need to start. */
 export const WIDTH = 16;
 
-/** Draws durations in medians. They depend only on (seed, group, member), not on the order of requests. */
+/** Draws durations in medians. They depend only on (seed, group, trial), not on the order of requests. */
 export class Durations {
   readonly #normal: () => number;
   readonly #width: number;

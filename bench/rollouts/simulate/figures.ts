@@ -29,7 +29,11 @@ const Z = [0, 0.674_49, 1.281_55, 1.644_85, 2.326_35, Number.POSITIVE_INFINITY];
 export const bandOf = (duration: number): number => Z.findIndex((z) => duration <= Math.exp(SIGMA * z));
 
 /** Runs `warmUp` steps, then `steps` steps whose trials are counted. */
-export function measure(rules: Rules, durations: Pick<Durations, 'of'>, { steps = 400, warmUp = 20, pace }: { steps?: number; warmUp?: number; pace?: Pace } = {}): Figures {
+export function measure(
+  rules: Rules,
+  durations: Pick<Durations, 'of'>,
+  { steps = 400, warmUp = 20, pace }: { steps?: number; warmUp?: number; pace?: Pace } = {},
+): Figures {
   const simulation = new Simulation(rules, durations, pace);
   while (simulation.steps < warmUp) simulation.advance();
   const start = simulation.now;

@@ -34,7 +34,8 @@ export function makeGroup(ordinal: number, durations: readonly number[], deadlin
   return group;
 }
 
-export const countOf = (group: Group, state: TrialState): number => group.trials.reduce((count, trial) => count + (trial.state === state ? 1 : 0), 0);
+export const countOf = (group: Group, state: TrialState): number =>
+  group.trials.reduce((count, trial) => count + (trial.state === state ? 1 : 0), 0);
 
 export const isOpen = ({ state }: Trial): boolean => state === 'queued' || state === 'running';
 

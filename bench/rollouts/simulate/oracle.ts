@@ -26,7 +26,16 @@ export function oracleRules(rules: Rules, batch = rules.groupsPerStep * rules.gr
 }
 
 /** Returns the best figures for `objective` that the search finds, also among starts that wait for the step under way. */
-export function consultOracle(rules: Rules, { seed, shared = 0, objective, steps, batch }: { seed: number; shared?: number; objective: Objective; steps: number; batch?: number }): Figures {
+export function consultOracle(
+  rules: Rules,
+  {
+    seed,
+    shared = 0,
+    objective,
+    steps,
+    batch,
+  }: { seed: number; shared?: number; objective: Objective; steps: number; batch?: number },
+): Figures {
   const durations = () => oneByOne(new Durations(seed, WIDTH, shared), rules.groupSize);
   let best: Figures | undefined;
   for (const holds of ['nothing', 'trials'] as const) {

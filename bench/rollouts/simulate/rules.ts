@@ -53,4 +53,5 @@ export const synchronous: Rules = {
 };
 
 /** Returns the number of trials with which a group ends. */
-export const groupTrials = ({ groupSize, quorum, stragglers }: Rules): number => (stragglers === 'cancel' ? quorum : groupSize);
+export const groupTrials = ({ groupSize, quorum, stragglers }: Rules): number =>
+  stragglers === 'cancel' ? quorum : groupSize;

@@ -9,7 +9,7 @@ import { Simulation } from './simulation.ts';
 
 const all = [0, 1, 2].flatMap((staleness) => policiesAt(staleness));
 
-test('a step trains on no trial that is older than the limit, and on none twice', () => {
+test('the simulation: a train step trains on no trial that is too old, and on none twice', () => {
   for (const { rules, name } of all) {
     const simulation = new Simulation(rules, new Durations(1, 16));
     const seen = new Set<unknown>();
@@ -22,19 +22,23 @@ test('a step trains on no trial that is older than the limit, and on none twice'
   }
 });
 
-test('at most as many trials run as there are slots, and at most as many are under way as invariant 10 allows', () => {
-  for (const { rules, name } of all.filter((policy) => policy.rules.overSampling === 0 && policy.rules.stragglers !== 'cancel')) {
+test('the simulation: at most as many trials run as there are slots, and at most as many are under way as invariant 10 allows', () => {
+  for (const { rules, name } of all.filter(
+    (policy) => policy.rules.overSampling === 0 && policy.rules.stragglers !== 'cancel',
+  )) {
     const simulation = new Simulation(rules, new Durations(2, 16));
     while (simulation.steps < 30) {
       simulation.advance();
-      const underWay = simulation.groups.flatMap(({ trials }) => trials).filter(({ state }) => state === 'queued' || state === 'running' || state === 'ended').length;
+      const underWay = simulation.groups
+        .flatMap(({ trials }) => trials)
+        .filter(({ state }) => state === 'queued' || state === 'running' || state === 'ended').length;
       expect(simulation.running.length, name).toBeLessThanOrEqual(rules.slots);
       expect(underWay, name).toBeLessThanOrEqual((rules.maxStaleness + 1) * rules.groupsPerStep * rules.groupSize);
     }
   }
 });
 
-test('a step makes at most as many running trials stale as the rules allow', () => {
+test('the simulation: a train step makes at most as many running trials too old as its rules allow', () => {
   for (const { rules, name } of all.filter((policy) => policy.name === 'carry-over, patient')) {
     const simulation = new Simulation(rules, new Durations(7, 16));
     for (let wasTraining = false; simulation.steps < 60; wasTraining = simulation.isTraining) {
@@ -46,14 +50,14 @@ test('a step makes at most as many running trials stale as the rules allow', () 
   }
 });
 
-test('useful, lost and idle slot-time add up to all slot-time', () => {
+test('the simulation: the shares of useful, lost and idle slot time add up to 1', () => {
   for (const { rules, name } of all) {
     const { useful, lost, idle } = measure(rules, new Durations(8, 16), { steps: 100 });
     expect(useful + lost + idle.nothing + idle.train + idle.publish, name).toBeCloseTo(1, 1);
   }
 });
 
-test('the synchronous loop takes as long as its slowest trial, its step and its publication', () => {
+test('the simulation: a synchronous iteration takes as long as its slowest trial, its train step and its publication', () => {
   const durations = new Durations(3, 16);
   const simulation = new Simulation(synchronous, durations);
   let expected = 0;
@@ -65,7 +69,7 @@ test('the synchronous loop takes as long as its slowest trial, its step and its 
   expect(simulation.now).toBeCloseTo(expected, 6);
 });
 
-test('a copy that is simulated ahead leaves the run that it was made from unchanged', () => {
+test('the simulation: advancing a copy of a simulation leaves the original unchanged', () => {
   const policy = all.find(({ name, staleness }) => name === 'carry-over' && staleness === 2);
   if (!policy) throw new Error('no such policy');
   const [plain, forked] = [4, 4].map((seed) => new Simulation(policy.rules, new Durations(seed, 16)));
@@ -81,7 +85,7 @@ test('a copy that is simulated ahead leaves the run that it was made from unchan
   expect([forked.now, forked.trained, forked.steps]).toEqual([plain.now, plain.trained, plain.steps]);
 });
 
-test('the oracle does better than the same rules without its knowledge, and stays below the ceiling for complete knowledge', () => {
+test('the simulation: an oracle that knows trials’ durations beats the same rules without them, and stays below the computed ceiling', () => {
   const rules = { ...synchronous, maxStaleness: 2 };
   const blind = measure(oracleRules(rules), oneByOne(new Durations(5, 16), rules.groupSize), { steps: 12 });
   const known = consultOracle(rules, { seed: 5, objective: 'useful', steps: 12 });
@@ -90,14 +94,23 @@ test('the oracle does better than the same rules without its knowledge, and stay
   expect(blind.useful).toBeLessThan(ceiling(rules, false).useful);
 });
 
-test('the oracle plans with the same trial durations that the policies run with', () => {
+test('the simulation: the oracle plans with the same trial durations that the other rules are measured with', () => {
   const [grouped, single] = [new Durations(9, 16), oneByOne(new Durations(9, 16), 8)];
-  expect([0, 7, 8, 30].map((trial) => single.of(trial))).toEqual([[0, 0], [0, 7], [1, 0], [3, 6]].map(([group = 0, member = 0]) => [grouped.of(group)[member]]));
+  expect([0, 7, 8, 30].map((trial) => single.of(trial))).toEqual(
+    [
+      [0, 0],
+      [0, 7],
+      [1, 0],
+      [3, 6],
+    ].map(([group = 0, trialIndex = 0]) => [grouped.of(group)[trialIndex]]),
+  );
 });
 
-test('durations that no deadline cuts are log-normal with their p99 at 20 medians', () => {
+test('the simulation: trial durations before any deadline have a median of 1 and a 99th percentile of 20', () => {
   const durations = new Durations(6, 16);
-  const sorted = Array.from({ length: 2000 }, (_, group) => durations.of(group)).flat().toSorted((a, b) => a - b);
+  const sorted = Array.from({ length: 2000 }, (_, group) => durations.of(group))
+    .flat()
+    .toSorted((a, b) => a - b);
   expect(sorted[sorted.length / 2]).toBeCloseTo(1, 1);
   expect((sorted[Math.floor(0.99 * sorted.length)] ?? 0) / 20).toBeCloseTo(1, 0);
 });

@@ -48,7 +48,16 @@ export class Simulation {
     const twin = new Simulation(this.rules, this.durations, pace);
     const { groups, copyOf } = cloneGroups(this.groups);
     const { now, engineNow, version, steps, trained, readySince } = this;
-    Object.assign(twin, { now, engineNow, version, steps, trained, readySince, groups, running: this.running.map(copyOf) });
+    Object.assign(twin, {
+      now,
+      engineNow,
+      version,
+      steps,
+      trained,
+      readySince,
+      groups,
+      running: this.running.map(copyOf),
+    });
     twin.#queue = this.#queue.map(copyOf);
     twin.#opened = this.#opened;
     twin.#trainer = this.#trainer;
@@ -77,7 +86,9 @@ export class Simulation {
     if (wait <= this.now) return this.#step();
     const ends = trainer.doing === 'nothing' ? wait : trainer.until;
     const first = trainer.doing === 'publish' ? undefined : this.#firstToEnd();
-    const trialEnds = first ? this.now + Math.max(0, first.startedAt + first.duration - this.engineNow) : Number.POSITIVE_INFINITY;
+    const trialEnds = first
+      ? this.now + Math.max(0, first.startedAt + first.duration - this.engineNow)
+      : Number.POSITIVE_INFINITY;
     const at = Math.min(ends, trialEnds);
     if (at === Number.POSITIVE_INFINITY) throw new Error(`nothing can happen any more after ${this.steps} steps`);
     const isStanding = trainer.doing === 'publish';
@@ -98,7 +109,8 @@ export class Simulation {
 
   #firstToEnd(): Trial | undefined {
     let first: Trial | undefined;
-    for (const trial of this.running) if (!first || trial.startedAt + trial.duration < first.startedAt + first.duration) first = trial;
+    for (const trial of this.running)
+      if (!first || trial.startedAt + trial.duration < first.startedAt + first.duration) first = trial;
     return first;
   }
 
@@ -110,7 +122,8 @@ export class Simulation {
     const ended = countOf(group, 'ended');
     if (ended < quorum && group.trials.some(isOpen)) return;
     group.state = 'eligible';
-    if (stragglers === 'cancel' || (overSampling > 0 && ended >= groupSize)) for (const other of group.trials) this.#cut(other);
+    if (stragglers === 'cancel' || (overSampling > 0 && ended >= groupSize))
+      for (const other of group.trials) this.#cut(other);
   }
 
   #cut(trial: Trial): void {
@@ -133,7 +146,11 @@ export class Simulation {
   #pump(): void {
     const { slots, groupSize, overSampling, holds, deadline } = this.rules;
     for (let capacity = holds !== 'nothing' && this.isTraining ? 0 : this.#capacity(); capacity >= 1; capacity--) {
-      const group = makeGroup(this.#opened, this.durations.of(this.#opened).slice(0, groupSize + overSampling), deadline);
+      const group = makeGroup(
+        this.#opened,
+        this.durations.of(this.#opened).slice(0, groupSize + overSampling),
+        deadline,
+      );
       this.#opened += 1;
       this.groups.push(group);
       this.#queue.push(...group.trials);
@@ -155,7 +172,18 @@ export class Simulation {
     const runningGroups = this.groups.filter(({ state }) => state === 'running').length;
     // The step under way has taken its batch, so one batch less may run ahead.
     const stale = this.isTraining ? maxStaleness - 1 : maxStaleness;
-    return startableGroups({ live: this.#live(), runningGroups, groupTrials: size, batchTrials: groupsPerStep * size, stepsLeft: Number.POSITIVE_INFINITY, maxStaleness: stale, maxConcurrent, maxConcurrentTrials, startedTrials: this.rules.groupSize + this.rules.overSampling, runningTrials: this.underWay });
+    return startableGroups({
+      live: this.#live(),
+      runningGroups,
+      groupTrials: size,
+      batchTrials: groupsPerStep * size,
+      stepsLeft: Number.POSITIVE_INFINITY,
+      maxStaleness: stale,
+      maxConcurrent,
+      maxConcurrentTrials,
+      startedTrials: this.rules.groupSize + this.rules.overSampling,
+      runningTrials: this.underWay,
+    });
   }
 
   /** Returns the number of trials that are neither trained on nor dropped. */
@@ -171,7 +199,10 @@ export class Simulation {
   #nextBatch(): { groups: Group[]; full: boolean } {
     const wanted = this.rules.groupsPerStep * groupTrials(this.rules);
     const candidates = this.groups.filter((group) => group.state === 'eligible' || this.#isLastCall(group));
-    let trials = this.groups.reduce((sum, group) => sum + (group.state === 'consumed' ? countOf(group, 'ended') : 0), 0);
+    let trials = this.groups.reduce(
+      (sum, group) => sum + (group.state === 'consumed' ? countOf(group, 'ended') : 0),
+      0,
+    );
     const taken = candidates.filter((group) => {
       if (trials >= wanted) return false;
       trials += countOf(group, 'ended');
@@ -217,7 +248,12 @@ export class Simulation {
         group.state = countOf(group, 'ended') > 0 ? 'eligible' : 'dropped';
       }
     }
-    this.groups = this.groups.filter(({ state, trials }) => state === 'running' || state === 'eligible' || (state === 'consumed' && trials.some((trial) => isOpen(trial) || trial.state === 'ended')));
+    this.groups = this.groups.filter(
+      ({ state, trials }) =>
+        state === 'running' ||
+        state === 'eligible' ||
+        (state === 'consumed' && trials.some((trial) => isOpen(trial) || trial.state === 'ended')),
+    );
   }
 }
 

@@ -4,7 +4,7 @@ import { SlotEngine } from './engine.ts';
 
 const never = new AbortController().signal;
 
-test('a freed slot goes to the next trial that still waits: one that has left is passed over, and one that is cut frees its slot', async () => {
+test('the benchmark’s engine: a trial that is cut frees its slot, which goes to the next trial that still waits', async () => {
   const engine = new SlotEngine(1);
   const [first, second] = [new AbortController(), new AbortController()];
   const order: string[] = [];
@@ -18,7 +18,7 @@ test('a freed slot goes to the next trial that still waits: one that has left is
   expect(order).toEqual(['second null', 'first false', 'third true']);
 });
 
-test('no trial samples while the engines are paused, and each trial keeps the version of its first token', async () => {
+test('the benchmark’s engine: no trial samples while weights are published, and each trial keeps the version of its first token', async () => {
   const engine = new SlotEngine(2);
   const before = engine.sample(0.1, never);
   const publishing = engine.publish(0.3, 7);

@@ -13,7 +13,14 @@ export type Load = {
   loop: number;
 };
 
-type Look = { wall: number; temporal: number; postgres: number; worker: number; all: number; loop: ReturnType<typeof performance.eventLoopUtilization> };
+type Look = {
+  wall: number;
+  temporal: number;
+  postgres: number;
+  worker: number;
+  all: number;
+  loop: ReturnType<typeof performance.eventLoopUtilization>;
+};
 
 /** Returns a function that returns the load since its last call. */
 export function loadMeter(): () => Load {
@@ -21,8 +28,17 @@ export function loadMeter(): () => Load {
   return () => {
     const after = look();
     const wall = after.wall - before.wall;
-    const [temporal, postgres, worker, all] = (['temporal', 'postgres', 'worker', 'all'] as const).map((key) => (after[key] - before[key]) / wall) as [number, number, number, number];
-    const load = { wall, temporal, postgres, worker, others: Math.max(0, all - temporal - postgres - worker), loop: performance.eventLoopUtilization(after.loop, before.loop).utilization };
+    const [temporal, postgres, worker, all] = (['temporal', 'postgres', 'worker', 'all'] as const).map(
+      (key) => (after[key] - before[key]) / wall,
+    ) as [number, number, number, number];
+    const load = {
+      wall,
+      temporal,
+      postgres,
+      worker,
+      others: Math.max(0, all - temporal - postgres - worker),
+      loop: performance.eventLoopUtilization(after.loop, before.loop).utilization,
+    };
     before = after;
     return load;
   };
@@ -30,9 +46,17 @@ export function loadMeter(): () => Load {
 
 function look(): Look {
   const tree = treeOf(process.pid);
-  const named = (name: string) => cpuSeconds(tree.filter((pid) => pid !== process.pid && commandOf(pid).startsWith(name)));
+  const named = (name: string) =>
+    cpuSeconds(tree.filter((pid) => pid !== process.pid && commandOf(pid).startsWith(name)));
   const { user, system } = process.cpuUsage();
-  return { wall: performance.now() / 1000, temporal: named('temporal'), postgres: named('postgres'), worker: (user + system) / 1e6, all: busySeconds(), loop: performance.eventLoopUtilization() };
+  return {
+    wall: performance.now() / 1000,
+    temporal: named('temporal'),
+    postgres: named('postgres'),
+    worker: (user + system) / 1e6,
+    all: busySeconds(),
+    loop: performance.eventLoopUtilization(),
+  };
 }
 
 function commandOf(pid: number): string {

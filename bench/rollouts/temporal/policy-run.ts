@@ -20,18 +20,35 @@ export async function runPolicy(stage: Stage, policy: Policy, options: PolicyRun
   const { slots, deadline, trainTime, publishTime } = rules;
   // Enough sandboxes, so that they are no limit.
   const sandboxes = (staleness + 2) * rules.groupsPerStep * rules.groupSize;
-  const world = new World({ slots, sandboxes, durations: new Durations(seed, 16), medianSeconds, deadline, trainTime, publishTime }, stage);
+  const world = new World(
+    { slots, sandboxes, durations: new Durations(seed, 16), medianSeconds, deadline, trainTime, publishTime },
+    stage,
+  );
   const id = `policy-${policy.name.replaceAll(/[^a-z0-9]+/g, '-')}-${staleness}-${seed}`;
   await runIn(stage, world, sandboxes, id, { ...settingsOf(rules), iterations }, (handle) => handle.result());
   const predicted = measure(rules, new Durations(seed, 16), { steps, warmUp });
   return { policy: policy.name, staleness, measured: await figuresOf(stage, world, id, policy, options), predicted };
 }
 
-async function figuresOf({ db }: Stage, world: World, runId: string, { rules }: Policy, { steps, warmUp, medianSeconds }: PolicyRunOptions): Promise<MeasuredFigures> {
-  const rows = await db.select({ id: trials.id, iteration: trials.batchIteration, outcome: trials.outcome }).from(trials).where(eq(trials.runId, runId));
-  const trainedIn = new Map(rows.flatMap(({ id, iteration, outcome }) => (iteration !== null && (outcome === 'scored' || outcome === 'truncated') ? [[id, iteration] as const] : [])));
+async function figuresOf(
+  { db }: Stage,
+  world: World,
+  runId: string,
+  { rules }: Policy,
+  { steps, warmUp, medianSeconds }: PolicyRunOptions,
+): Promise<MeasuredFigures> {
+  const rows = await db
+    .select({ id: trials.id, iteration: trials.batchIteration, outcome: trials.outcome })
+    .from(trials)
+    .where(eq(trials.runId, runId));
+  const trainedIn = new Map(
+    rows.flatMap(({ id, iteration, outcome }) =>
+      iteration !== null && (outcome === 'scored' || outcome === 'truncated') ? [[id, iteration] as const] : [],
+    ),
+  );
   const [from, to] = [world.steps[warmUp]?.wall, world.steps[warmUp + steps]?.wall];
-  if (from === undefined || to === undefined) throw new Error(`the run made ${world.steps.length} steps, ${warmUp + steps} were asked for`);
+  if (from === undefined || to === undefined)
+    throw new Error(`the run made ${world.steps.length} steps, ${warmUp + steps} were asked for`);
   const shares: Share[] = QUANTILES.map(() => ({ started: 0, trained: 0 }));
   const staleness: number[] = Array.from({ length: rules.maxStaleness + 1 }, () => 0);
   let [useful, lost] = [0, 0];

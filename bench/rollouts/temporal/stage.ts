@@ -32,15 +32,37 @@ export async function withStage<T>(signal: AbortSignal, body: (stage: Stage) => 
 }
 
 /** Runs the workflows over a world with as many activities at once as a worker of `trialgate` has. */
-export async function runIn<T>(stage: Stage, world: World, sandboxes: number, id: string, settings: Partial<RunConfig>, body: (handle: RunHandle) => Promise<T>): Promise<T> {
+export async function runIn<T>(
+  stage: Stage,
+  world: World,
+  sandboxes: number,
+  id: string,
+  settings: Partial<RunConfig>,
+  body: (handle: RunHandle) => Promise<T>,
+): Promise<T> {
   const { nativeConnection: connection, client } = stage.environment;
   const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
   const shared = { connection, shutdownGraceTime: '1s', shutdownForceTime: '5s', ...heartbeats } as const;
   const workers = await Promise.all([
     Worker.create({ ...shared, taskQueue: TASK_QUEUE, workflowBundle: await workflowBundle() }),
-    Worker.create({ ...shared, taskQueue: TASK_QUEUE, activities: world.general(), maxConcurrentActivityTaskExecutions: 2000 }),
-    Worker.create({ ...shared, taskQueue: SANDBOX_QUEUE, activities: world.openings(), maxConcurrentActivityTaskExecutions: sandboxes }),
-    Worker.create({ ...shared, taskQueue: 'host', activities: world.host(), maxConcurrentActivityTaskExecutions: 2 * sandboxes }),
+    Worker.create({
+      ...shared,
+      taskQueue: TASK_QUEUE,
+      activities: world.general(),
+      maxConcurrentActivityTaskExecutions: 2000,
+    }),
+    Worker.create({
+      ...shared,
+      taskQueue: SANDBOX_QUEUE,
+      activities: world.openings(),
+      maxConcurrentActivityTaskExecutions: sandboxes,
+    }),
+    Worker.create({
+      ...shared,
+      taskQueue: 'host',
+      activities: world.host(),
+      maxConcurrentActivityTaskExecutions: 2 * sandboxes,
+    }),
     Worker.create({ ...shared, taskQueue: 'gpu', activities: world.gpu() }),
   ]);
   const running = workers.map((worker) => worker.run());
@@ -64,6 +86,11 @@ const DAY = 86_400;
 
 const configOf = (settings: Partial<RunConfig>): RunConfig =>
   runConfig.parse({
-    model: 'bench', tasks: [join(REPOSITORY, 'tasks/train')], engines: ['http://127.0.0.1:9'], iterations: 1,
-    evaluation: { before: false, after: false }, deadlines: { trial: DAY, group: DAY, iteration: DAY, train: DAY }, ...settings,
+    model: 'bench',
+    tasks: [join(REPOSITORY, 'tasks/train')],
+    engines: ['http://127.0.0.1:9'],
+    iterations: 1,
+    evaluation: { before: false, after: false },
+    deadlines: { trial: DAY, group: DAY, iteration: DAY, train: DAY },
+    ...settings,
   });

@@ -42,21 +42,40 @@ export class World {
   /** The ordinal of each group's id, in the order in which groups were planned. */
   readonly #ordinals = new Map<string, number>();
 
-  constructor(options: WorldOptions, { db, environment, home }: { db: Database; environment: TestWorkflowEnvironment; home: string }) {
+  constructor(
+    options: WorldOptions,
+    { db, environment, home }: { db: Database; environment: TestWorkflowEnvironment; home: string },
+  ) {
     this.#options = options;
     this.#db = db;
     this.engine = new SlotEngine(options.slots);
     this.#sandboxes = new HostSandboxes(home, options.sandboxes);
-    this.#real = allActivities({ db, temporal: environment.client, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes: this.#sandboxes });
+    this.#real = allActivities({
+      db,
+      temporal: environment.client,
+      gatewayUrls: [],
+      home,
+      secret: 'a secret of sixteen characters',
+      hostQueue: 'host',
+      sandboxes: this.#sandboxes,
+    });
   }
 
   general() {
-    const { runAgent: _agent, verifyTrial: _verify, closeSandbox: _close, openTrial: _open, planGroups, ...real } = this.#real;
+    const {
+      runAgent: _agent,
+      verifyTrial: _verify,
+      closeSandbox: _close,
+      openTrial: _open,
+      planGroups,
+      ...real
+    } = this.#real;
     return {
       ...real,
       planGroups: async (input: Parameters<typeof planGroups>[0]) => {
         const rollout = await planGroups(input);
-        for (const { trialPrefix } of rollout.plans) if (!this.#ordinals.has(trialPrefix)) this.#ordinals.set(trialPrefix, this.#ordinals.size);
+        for (const { trialPrefix } of rollout.plans)
+          if (!this.#ordinals.has(trialPrefix)) this.#ordinals.set(trialPrefix, this.#ordinals.size);
         return rollout;
       },
     };
@@ -80,7 +99,12 @@ export class World {
 
   gpu() {
     const { medianSeconds, trainTime, publishTime } = this.#options;
-    const checkpoint = { checkpoint: '/none', checkpoint_sha256: 'none', canary: { token_ids: [1], logprobs: [0] }, metrics: {} };
+    const checkpoint = {
+      checkpoint: '/none',
+      checkpoint_sha256: 'none',
+      canary: { token_ids: [1], logprobs: [0] },
+      metrics: {},
+    };
     return {
       loadBase: async () => checkpoint,
       trainStep: async ({ version }: TrainStepInput) => {
@@ -88,9 +112,19 @@ export class World {
         await new Promise((resolve) => setTimeout(resolve, trainTime * medianSeconds * 1000));
         return { ...checkpoint, step_key: `step-${version}`, reused: false };
       },
-      publishPolicy: async ({ label, replicas }: PublishInput) => {
-        await this.engine.publish(publishTime * medianSeconds, Number(label.split('@')[1]));
-        return { replicas: replicas.map((url) => ({ url, ok: true, label, checksum: label, canary_difference: 0, seconds: 0, error: null })) };
+      publishPolicy: async ({ weight_version, replicas }: PublishInput) => {
+        await this.engine.publish(publishTime * medianSeconds, Number(weight_version.split('@')[1]));
+        return {
+          replicas: replicas.map((url) => ({
+            url,
+            ok: true,
+            weight_version,
+            checksum: weight_version,
+            canary_difference: 0,
+            seconds: 0,
+            error: null,
+          })),
+        };
       },
     };
   }
@@ -108,7 +142,8 @@ export class World {
   #durationOf(trialId: string): number {
     const cut = trialId.lastIndexOf('-');
     const group = this.#ordinals.get(trialId.slice(0, cut));
-    const duration = group === undefined ? undefined : this.#options.durations.of(group)[Number(trialId.slice(cut + 1))];
+    const duration =
+      group === undefined ? undefined : this.#options.durations.of(group)[Number(trialId.slice(cut + 1))];
     if (duration === undefined) throw new Error(`trial ${trialId} is of no group that was planned`);
     return duration;
   }
@@ -118,12 +153,30 @@ export class World {
 async function record(db: Database, key: { trialId: string; attempt: number }, policyVersion: number): Promise<void> {
   const [id, now] = [crypto.randomUUID(), new Date()];
   const completionTokenIds = Int32Array.from({ length: 8 }, (_, i) => i);
-  const choice = { id, completionTokenIds, logprobs: new Float32Array(8), finishReason: 'stop', policyVersion, versionSpans: null, untrainable: null };
+  const choice = {
+    id,
+    completionTokenIds,
+    logprobs: new Float32Array(8),
+    finishReason: 'stop',
+    policyVersion,
+    versionSpans: null,
+    untrainable: null,
+  };
   await recordCalls(db, [
     {
-      ...key, id, status: 'completed', protocol: 'chat_completions', httpStatus: 200, stream: false, startedAt: now, endedAt: now,
-      request: outlineOf({ model: 'policy', messages: [{ role: 'user', content: 'go' }] }), response: null, promptTokenIds: Int32Array.from([1, 2]),
-      sampling: { temperature: 1 }, choices: [choice],
+      ...key,
+      id,
+      status: 'completed',
+      protocol: 'chat_completions',
+      httpStatus: 200,
+      stream: false,
+      startedAt: now,
+      endedAt: now,
+      request: outlineOf({ model: 'policy', messages: [{ role: 'user', content: 'go' }] }),
+      response: null,
+      promptTokenIds: Int32Array.from([1, 2]),
+      sampling: { temperature: 1 },
+      choices: [choice],
     },
   ]);
 }

@@ -13,16 +13,23 @@ export async function npmLicences(): Promise<Verdict> {
 }
 
 export async function pythonLicences(signal: AbortSignal): Promise<Verdict> {
-  if (!existsSync(INSTALLS.python)) return notChecked('the Python packages are not installed: run `npx trialgate install` first');
+  if (!existsSync(INSTALLS.python))
+    return notChecked('the Python packages are not installed: run `npx trialgate install` first');
   const listed = await capture([INSTALLS.python, path.join(INSTALLS.gpuWorkers, 'list_licences.py')], signal);
   if (listed.code !== 0) return failed('the installed packages cannot be listed', [lastLine(listed.stderr)]);
   const packages = pythonPackages(installedPackages.parse(JSON.parse(listed.stdout)));
   const known = packages.flatMap(({ licence, ...each }) => (licence === undefined ? [] : [{ ...each, licence }]));
-  const unknown = packages.filter(({ licence }) => licence === undefined).map(({ name }) => `${name} is locked and not installed here: add its licence to cli/checks/licences/elsewhere.ts`);
+  const unknown = packages
+    .filter(({ licence }) => licence === undefined)
+    .map(({ name }) => `${name} is locked and not installed here: add its licence to cli/checks/licences/elsewhere.ts`);
   return judge(known, PYTHON_EXCEPTIONS, unknown);
 }
 
-function judge(packages: readonly Package[], exceptions: readonly Exception[], unknown: readonly string[] = []): Verdict {
+function judge(
+  packages: readonly Package[],
+  exceptions: readonly Exception[],
+  unknown: readonly string[] = [],
+): Verdict {
   const others = packages.filter(({ licence }) => licence === null || !isPermissive(licence));
   const refused = others.filter((each) => !exceptionFor(each, exceptions));
   const sentences = refused.map(
@@ -31,5 +38,7 @@ function judge(packages: readonly Package[], exceptions: readonly Exception[], u
   );
   const details = [...sentences, ...unknown];
   if (details.length > 0) return failed(`${details.length} of ${packages.length + unknown.length} packages`, details);
-  return passed(`${packages.length} packages, ${others.length} of them by an exception with a reason (cli/checks/licences/exceptions.ts)`);
+  return passed(
+    `${packages.length} packages, ${others.length} of them by an exception with a reason (cli/checks/licences/exceptions.ts)`,
+  );
 }

@@ -15,28 +15,47 @@ test.each([
   ['LicenseRef-NVIDIA-Proprietary', false],
   ['SEE LICENSE IN LICENSE', false],
   ['', false],
-])('the licence expression %o is judged permissive: %o', (expression, permissive) => {
+])('the licence check takes the licence expression %o as permissive: %o', (expression, permissive) => {
   expect(isPermissive(expression)).toBe(permissive);
 });
 
-test('an exception holds only for the packages and the licence that it names', () => {
+test('an exception of the licence check holds only for the packages and the licence that it names', () => {
   const exceptions = [{ packages: ['lib-*'], licences: ['MPL-2.0'], reason: 'unchanged' }];
   expect(exceptionFor({ name: 'lib-x64', version: '1', licence: 'MPL-2.0' }, exceptions)).toBe(exceptions[0]);
   expect(exceptionFor({ name: 'lib-x64', version: '2', licence: 'GPL-3.0-only' }, exceptions)).toBeUndefined();
   expect(exceptionFor({ name: 'other', version: '1', licence: 'MPL-2.0' }, exceptions)).toBeUndefined();
 });
 
-test('a Python package’s licence is read from the installed package, else from the written list, else it is unknown', () => {
-  expect(pythonPackages([], lockedPackages(['cuda', 'tools'])).find(({ name }) => name === 'vllm')?.licence).toBe('Apache-2.0');
-  const [installed, missing] = pythonPackages([{ name: 'Some_Package', version: '1', licences: ['MIT License', 'BSD License'] }], [{ name: 'some-package', version: '1' }, { name: 'nobody-knows', version: '1' }]);
+test('the licence check reads a Python package’s licence from the installed package, else from its own list, else it is unknown', () => {
+  expect(pythonPackages([], lockedPackages(['cuda', 'tools'])).find(({ name }) => name === 'vllm')?.licence).toBe(
+    'Apache-2.0',
+  );
+  const [installed, missing] = pythonPackages(
+    [{ name: 'Some_Package', version: '1', licences: ['MIT License', 'BSD License'] }],
+    [
+      { name: 'some-package', version: '1' },
+      { name: 'nobody-knows', version: '1' },
+    ],
+  );
   expect([installed?.licence, missing?.licence]).toEqual(['MIT AND BSD-3-Clause', undefined]);
 });
 
-test('every exception and every written licence belongs to a package that the locks name', () => {
+test('every exception of the licence check, and every licence in its own list, belongs to a locked package', () => {
   const npm = npmPackages().map(({ name }) => name);
   const python = lockedPackages().map(({ name }) => name);
-  const unused = (patterns: readonly string[], names: readonly string[]) => patterns.filter((pattern) => !names.some((name) => covers(pattern, name)));
-  expect(unused(NPM_EXCEPTIONS.flatMap(({ packages }) => packages), npm)).toEqual([]);
-  expect(unused(PYTHON_EXCEPTIONS.flatMap(({ packages }) => packages), python)).toEqual([]);
+  const unused = (patterns: readonly string[], names: readonly string[]) =>
+    patterns.filter((pattern) => !names.some((name) => covers(pattern, name)));
+  expect(
+    unused(
+      NPM_EXCEPTIONS.flatMap(({ packages }) => packages),
+      npm,
+    ),
+  ).toEqual([]);
+  expect(
+    unused(
+      PYTHON_EXCEPTIONS.flatMap(({ packages }) => packages),
+      python,
+    ),
+  ).toEqual([]);
   expect(unused(Object.keys(LICENCES_ELSEWHERE), python)).toEqual([]);
 });

@@ -5,7 +5,10 @@ import { REPOSITORY } from '../../../core/repository.ts';
 import type { Package } from './policy.ts';
 
 const lockfile = z.object({
-  packages: z.record(z.string(), z.object({ version: z.string().optional(), license: z.string().optional(), link: z.boolean().optional() })),
+  packages: z.record(
+    z.string(),
+    z.object({ version: z.string().optional(), license: z.string().optional(), link: z.boolean().optional() }),
+  ),
 });
 
 /** Returns each package of package-lock.json, also those of other platforms, with the licence that the lock has from its metadata. */

@@ -2,7 +2,21 @@ import parse from 'spdx-expression-parse';
 
 /** Licences that let anyone use, change and pass on the work, and require at most to keep notices. */
 const PERMISSIVE = new Set([
-  '0BSD', 'Apache-2.0', 'BlueOak-1.0.0', 'BSD-2-Clause', 'BSD-3-Clause', 'BSL-1.0', 'CC0-1.0', 'CNRI-Python', 'ISC', 'MIT', 'MIT-0', 'MIT-CMU', 'PSF-2.0', 'Unlicense', 'Zlib',
+  '0BSD',
+  'Apache-2.0',
+  'BlueOak-1.0.0',
+  'BSD-2-Clause',
+  'BSD-3-Clause',
+  'BSL-1.0',
+  'CC0-1.0',
+  'CNRI-Python',
+  'ISC',
+  'MIT',
+  'MIT-0',
+  'MIT-CMU',
+  'PSF-2.0',
+  'Unlicense',
+  'Zlib',
 ]);
 
 /** Names in metadata that are not SPDX's. "BSD" does not say how many clauses there are, but each variant is permissive. */
@@ -54,7 +68,11 @@ function holds(licence: ReturnType<typeof parse>): boolean {
 }
 
 export function exceptionFor({ name, licence }: Package, exceptions: readonly Exception[]): Exception | undefined {
-  return exceptions.find(({ packages, licences }) => packages.some((pattern) => covers(pattern, name)) && (licence === null || licences.includes(licence)));
+  return exceptions.find(
+    ({ packages, licences }) =>
+      packages.some((pattern) => covers(pattern, name)) && (licence === null || licences.includes(licence)),
+  );
 }
 
-export const covers = (pattern: string, name: string): boolean => (pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern);
+export const covers = (pattern: string, name: string): boolean =>
+  pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern;

@@ -3,7 +3,9 @@ import { content, lockFile, LOCKS, type Lock } from '../../install/locks.ts';
 import { LICENCES_ELSEWHERE } from './elsewhere.ts';
 import { spdxOf, type Package } from './policy.ts';
 
-export const installedPackages = z.array(z.object({ name: z.string(), version: z.string(), licences: z.array(z.string()) }));
+export const installedPackages = z.array(
+  z.object({ name: z.string(), version: z.string(), licences: z.array(z.string()) }),
+);
 export type InstalledPackage = z.infer<typeof installedPackages>[number];
 
 /** Returns the packages that the locks name, each version once. */
@@ -13,9 +15,21 @@ export function lockedPackages(locks: readonly Lock[] = LOCKS): { name: string; 
 }
 
 /** Returns each locked package with the licence of the installed one, else that of `LICENCES_ELSEWHERE`, else undefined. */
-export function pythonPackages(installed: readonly InstalledPackage[], locked = lockedPackages()): (Omit<Package, 'licence'> & { licence: string | null | undefined })[] {
-  const licenceOf = new Map(installed.map(({ name, licences }) => [normal(name), licences.length > 0 ? licences.map(spdxOf).join(' AND ') : null]));
-  return locked.map(({ name, version }) => ({ name, version, licence: licenceOf.has(normal(name)) ? licenceOf.get(normal(name)) : LICENCES_ELSEWHERE[normal(name)] }));
+export function pythonPackages(
+  installed: readonly InstalledPackage[],
+  locked = lockedPackages(),
+): (Omit<Package, 'licence'> & { licence: string | null | undefined })[] {
+  const licenceOf = new Map(
+    installed.map(({ name, licences }) => [
+      normal(name),
+      licences.length > 0 ? licences.map(spdxOf).join(' AND ') : null,
+    ]),
+  );
+  return locked.map(({ name, version }) => ({
+    name,
+    version,
+    licence: licenceOf.has(normal(name)) ? licenceOf.get(normal(name)) : LICENCES_ELSEWHERE[normal(name)],
+  }));
 }
 
 /** Returns one spelling for a Python package's name, which may be written in several. */

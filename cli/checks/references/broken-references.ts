@@ -19,21 +19,29 @@ export function brokenReferences(repository: string, tracked: readonly string[])
   return [...brokenLinks(), ...brokenCitations(), ...unknownFiles()];
 
   function brokenLinks(): string[] {
-    return [...files].filter((file) => file.endsWith('.md')).flatMap((document) =>
-      linksIn(read(document)).flatMap(({ link, target, section }) => {
-        const file = target === '' ? document : path.posix.join(path.posix.dirname(document), target).replace(/\/$/, '');
-        if (!files.has(file) && !folders.has(file)) return [`${document}: ${link} leads to ${file}, which is not in the repository`];
-        if (section === null || !file.endsWith('.md') || headingsOf(read(file)).includes(section)) return [];
-        return [`${document}: ${link} leads to a heading that ${file} does not have`];
-      }),
-    );
+    return [...files]
+      .filter((file) => file.endsWith('.md'))
+      .flatMap((document) =>
+        linksIn(read(document)).flatMap(({ link, target, section }) => {
+          const file =
+            target === '' ? document : path.posix.join(path.posix.dirname(document), target).replace(/\/$/, '');
+          if (!files.has(file) && !folders.has(file))
+            return [`${document}: ${link} leads to ${file}, which is not in the repository`];
+          if (section === null || !file.endsWith('.md') || headingsOf(read(file)).includes(section)) return [];
+          return [`${document}: ${link} leads to a heading that ${file} does not have`];
+        }),
+      );
   }
 
   function brokenCitations(): string[] {
     const known = new Set(readInvariants(read(INVARIANTS)).map(({ number }) => number));
-    return [...files].filter((file) => CITING.test(file)).flatMap((file) =>
-      citedInvariants(read(file)).filter((number) => !known.has(number)).map((number) => `${file}: cites invariant ${number}, which ${INVARIANTS} does not have`),
-    );
+    return [...files]
+      .filter((file) => CITING.test(file))
+      .flatMap((file) =>
+        citedInvariants(read(file))
+          .filter((number) => !known.has(number))
+          .map((number) => `${file}: cites invariant ${number}, which ${INVARIANTS} does not have`),
+      );
   }
 
   function unknownFiles(): string[] {
@@ -44,7 +52,9 @@ export function brokenReferences(repository: string, tracked: readonly string[])
         ...(code.length > 0 ? [] : [`${where} names no code`]),
         ...(tests.some((file) => TEST.test(file)) ? [] : [`${where} names no test`]),
         ...tests.filter((file) => !TEST.test(file)).map((file) => `${where} names ${file} as a test, which is none`),
-        ...named.filter((file) => !files.has(file)).map((file) => `${where} names ${file}, which is not in the repository`),
+        ...named
+          .filter((file) => !files.has(file))
+          .map((file) => `${where} names ${file}, which is not in the repository`),
       ];
     });
   }

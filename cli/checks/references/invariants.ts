@@ -11,10 +11,13 @@ export function readInvariants(page: string): Invariant[] {
   }));
 }
 
-const filesIn = (text: string): string[] => [...text.matchAll(/`([\w.-]+(?:\/[\w.-]+)+\.\w+)`/g)].map(([, file = '']) => file);
+const filesIn = (text: string): string[] =>
+  [...text.matchAll(/`([\w.-]+(?:\/[\w.-]+)+\.\w+)`/g)].map(([, file = '']) => file);
 
 /** Returns the numbers in "invariant 7" and "invariants 1, 5 and 7", even if a comment's line breaks before the number. */
 export function citedInvariants(text: string): number[] {
   const lines = text.replaceAll(/\n[ \t]*(?:\*|\/\/|#)?[ \t]*/g, ' ');
-  return [...lines.matchAll(/\binvariants?\]? (\d+(?:(?:, | and |, and )\d+)*)/gi)].flatMap(([, numbers = '']) => (numbers.match(/\d+/g) ?? []).map(Number));
+  return [...lines.matchAll(/\binvariants?\]? (\d+(?:(?:, | and |, and )\d+)*)/gi)].flatMap(([, numbers = '']) =>
+    (numbers.match(/\d+/g) ?? []).map(Number),
+  );
 }

@@ -21,7 +21,11 @@ export function linksIn(markdown: string): Link[] {
 export function headingsOf(markdown: string): string[] {
   const seen = new Map<string, number>();
   return [...markdown.replaceAll(FENCED, '').matchAll(/^#{1,6} +(.*?)(?: +#+)?$/gm)].map(([, heading = '']) => {
-    const anchor = heading.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1').toLowerCase().replaceAll(/[^\p{L}\p{M}\p{N}\p{Pc}\- ]/gu, '').replaceAll(' ', '-');
+    const anchor = heading
+      .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{M}\p{N}\p{Pc}\- ]/gu, '')
+      .replaceAll(' ', '-');
     const earlier = seen.get(anchor) ?? 0;
     seen.set(anchor, earlier + 1);
     return earlier === 0 ? anchor : `${anchor}-${earlier}`;

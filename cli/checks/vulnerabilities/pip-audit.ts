@@ -73,11 +73,15 @@ export function readPipAudit({ stdout, stderr }: CommandOutput): Dependency[] | 
 export function judge(dependencies: readonly Dependency[]): Verdict {
   const known = dependencies.flatMap((each) => ('vulns' in each ? [each] : []));
   const skipped = [...new Set(dependencies.flatMap((each) => ('vulns' in each ? [] : [each.name])))];
-  if (known.length === 0) return notChecked(`the Python package index gives no advisories here: it knows none of ${skipped.length} packages`);
+  if (known.length === 0)
+    return notChecked(`the Python package index gives no advisories here: it knows none of ${skipped.length} packages`);
   const open = known.flatMap(({ name, version, vulns }) =>
     vulns
       .filter(({ id, aliases }) => [id, ...aliases].every((each) => ACCEPTED[each] === undefined))
-      .map(({ id, fix_versions: fixed }) => `${name} ${version}: ${id}, ${fixed.length > 0 ? `repaired in ${fixed.join(', ')}` : 'not repaired yet'}`),
+      .map(
+        ({ id, fix_versions: fixed }) =>
+          `${name} ${version}: ${id}, ${fixed.length > 0 ? `repaired in ${fixed.join(', ')}` : 'not repaired yet'}`,
+      ),
   );
   const left = skipped.length > 0 ? `; the index knows nothing of ${skipped.join(', ')}` : '';
   const sentences = [...new Set(open)];

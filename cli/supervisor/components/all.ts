@@ -6,7 +6,15 @@ import { postgres } from './postgres.ts';
 import { temporal } from './temporal.ts';
 import { gpuWorker, worker } from './workers.ts';
 
-export const COMPONENTS = ['vllm', 'postgres', 'temporal', 'gateway', 'workflow-worker', 'activity-worker', 'gpu-worker'] as const;
+export const COMPONENTS = [
+  'vllm',
+  'postgres',
+  'temporal',
+  'gateway',
+  'workflow-worker',
+  'activity-worker',
+  'gpu-worker',
+] as const;
 export type ComponentName = (typeof COMPONENTS)[number];
 
 export type Components = { components: Component[]; notes: string[] };

@@ -28,11 +28,28 @@ export function engine(plan: Plan): Component {
     launch: () => ({
       file: INSTALLS.python,
       args: [
-        '-m', 'vllm.entrypoints.openai.api_server', '--model', config.model, '--served-model-name', 'policy', '--uds', socket,
-        '--enforce-eager', '--logprobs-mode', 'processed_logprobs', '--enable-scale-out',
-        '--max-model-len', String(config.max_model_len), '--dtype', 'bfloat16', '--disable-uvicorn-access-log',
-        '--worker-extension-cls', 'trialgate_gpu.vllm_extension.TrialgateWorker',
-        ...headArguments(config.head_dtype), ...executorOn(deviceOf(config.device)), ...config.engine_args,
+        '-m',
+        'vllm.entrypoints.openai.api_server',
+        '--model',
+        config.model,
+        '--served-model-name',
+        'policy',
+        '--uds',
+        socket,
+        '--enforce-eager',
+        '--logprobs-mode',
+        'processed_logprobs',
+        '--enable-scale-out',
+        '--max-model-len',
+        String(config.max_model_len),
+        '--dtype',
+        'bfloat16',
+        '--disable-uvicorn-access-log',
+        '--worker-extension-cls',
+        'trialgate_gpu.vllm_extension.TrialgateWorker',
+        ...headArguments(config.head_dtype),
+        ...executorOn(deviceOf(config.device)),
+        ...config.engine_args,
       ],
       env: engineEnvironment(plan),
       cwd: plan.folders.home,
@@ -46,10 +63,12 @@ export function engine(plan: Plan): Component {
 }
 
 /** Returns the arguments for our executor on a CPU. vLLM's own would spin on a second core and start a third process. */
-export const executorOn = (device: 'cpu' | 'cuda'): string[] => (device === 'cpu' ? ['--distributed-executor-backend', 'trialgate_gpu.vllm_executor.InProcessExecutor'] : []);
+export const executorOn = (device: 'cpu' | 'cuda'): string[] =>
+  device === 'cpu' ? ['--distributed-executor-backend', 'trialgate_gpu.vllm_executor.InProcessExecutor'] : [];
 
 /** Returns vLLM's arguments for the output head's dtype. A run with another `head_dtype` refuses this engine. */
-export const headArguments = (dtype: 'model' | 'float32'): string[] => (dtype === 'float32' ? ['--hf-overrides', '{"head_dtype": "float32"}'] : []);
+export const headArguments = (dtype: 'model' | 'float32'): string[] =>
+  dtype === 'float32' ? ['--hf-overrides', '{"head_dtype": "float32"}'] : [];
 
 function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
   const { cache } = plan.folders;

@@ -1,3 +1,4 @@
+import { GATEWAY_KEYS, variableOf } from '../../../gateway/settings.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import type { OwnGateway } from '../gateways.ts';
@@ -24,20 +25,7 @@ export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component 
         TRIALGATE_DATABASE_URL: plan.databaseUrl,
         TRIALGATE_ADMIN_KEY: plan.adminKey,
         TRIALGATE_SECRET: plan.secret,
-        TRIALGATE_TOKEN_IN: String(plan.config.token_in),
-        TRIALGATE_BUDGET_END: plan.config.budget_end,
-        TRIALGATE_STRICT_MODEL: String(plan.config.strict_model),
-        TRIALGATE_HOLD_SECONDS: String(plan.config.hold_seconds),
-        TRIALGATE_IDLE_SECONDS: String(plan.config.idle_seconds),
-        TRIALGATE_KEEP_ALIVE_SECONDS: String(plan.config.keep_alive_seconds),
-        TRIALGATE_STORE_WAIT_SECONDS: String(plan.config.store_wait_seconds),
-        TRIALGATE_MAX_CALLS_IN_FLIGHT: String(plan.config.max_calls_in_flight),
-        TRIALGATE_CONVERSATION_MEMORY_MB: String(plan.config.conversation_memory_mb),
-        TRIALGATE_MAX_BODY_BYTES: String(plan.config.max_body_bytes),
-        TRIALGATE_MAX_BODY_NODES: String(plan.config.max_body_nodes),
-        TRIALGATE_MAX_BODY_DEPTH: String(plan.config.max_body_depth),
-        TRIALGATE_MAX_BODY_BYTES_IN_FLIGHT: String(plan.config.max_body_bytes_in_flight),
-        TRIALGATE_COMPAT: plan.config.compat,
+        ...Object.fromEntries(GATEWAY_KEYS.map((key) => [variableOf(key), String(plan.config[key])])),
       }),
       cwd: plan.folders.home,
     }),

@@ -55,7 +55,10 @@ function move(data: string, target: string): void {
   if (existsSync(target)) return;
   const { status, stderr } = spawnSync('mv', ['--no-target-directory', data, target], { encoding: 'utf8' });
   if (status === 0) return;
-  throw new TrialgateError('missing_prerequisite', `PostgreSQL's data cannot be moved to where its user can reach it: ${stderr.trim()}; move ${data} to ${target} by hand`);
+  throw new TrialgateError(
+    'missing_prerequisite',
+    `PostgreSQL's data cannot be moved to where its user can reach it: ${stderr.trim()}; move ${data} to ${target} by hand`,
+  );
 }
 
 function installedBinaries(): string {

@@ -67,7 +67,18 @@ async function initialise(home: PostgresHome, password: string): Promise<void> {
   const passwordFile = path.join(home.data, '..', `.pw-${process.pid}`);
   writeFileSync(passwordFile, password, { mode: 0o600 });
   if (own) chownSync(passwordFile, own.uid, own.gid);
-  const args = ['-D', home.data, '-U', 'trialgate', '-A', 'scram-sha-256', `--pwfile=${passwordFile}`, '-E', 'UTF8', '--locale=C.UTF-8'];
+  const args = [
+    '-D',
+    home.data,
+    '-U',
+    'trialgate',
+    '-A',
+    'scram-sha-256',
+    `--pwfile=${passwordFile}`,
+    '-E',
+    'UTF8',
+    '--locale=C.UTF-8',
+  ];
   try {
     await run(path.join(home.binaries, 'bin/initdb'), args, {
       env: { PATH: process.env['PATH'], LC_ALL: 'C.UTF-8' },

@@ -10,37 +10,58 @@ type PolledQueue = { queue: string; type: 'workflow' | 'activity' };
 /** Returns the worker for workflows or for activities. They are separate processes, so that one may die without the other. */
 export function worker(plan: Plan, only: 'workflows' | 'activities'): Component {
   const type = only === 'workflows' ? 'workflow' : 'activity';
-  return polling(plan, `${type}-worker`, { queue: 'trialgate', type }, only === 'workflows' ? ['temporal'] : ['temporal', 'postgres'], {
-    file: INSTALLS.node,
-    args: [INSTALLS.main, 'worker', '--only', only],
-    env: environment({
-      TRIALGATE_HOME: plan.config.home,
-      TRIALGATE_TEMPORAL_ADDRESS: plan.temporalAddress,
-      TRIALGATE_DATABASE_URL: plan.databaseUrl,
-      TRIALGATE_GATEWAY_URL: plan.gatewayUrls.join(','),
-      TRIALGATE_SECRET: plan.secret,
-      TRIALGATE_UNSANDBOXED: String(plan.config.unsandboxed),
-      TRIALGATE_MAX_SANDBOXES: String(plan.config.max_sandboxes),
-      TRIALGATE_SANDBOXES_PER_SECOND: String(plan.config.sandboxes_per_second),
-      TRIALGATE_ENGINES: JSON.stringify(plan.engines),
-      XDG_CACHE_HOME: plan.folders.cache,
-    }),
-    cwd: plan.folders.home,
-  });
+  return polling(
+    plan,
+    `${type}-worker`,
+    { queue: 'trialgate', type },
+    only === 'workflows' ? ['temporal'] : ['temporal', 'postgres'],
+    {
+      file: INSTALLS.node,
+      args: [INSTALLS.main, 'worker', '--only', only],
+      env: environment({
+        TRIALGATE_HOME: plan.config.home,
+        TRIALGATE_TEMPORAL_ADDRESS: plan.temporalAddress,
+        TRIALGATE_DATABASE_URL: plan.databaseUrl,
+        TRIALGATE_GATEWAY_URL: plan.gatewayUrls.join(','),
+        TRIALGATE_SECRET: plan.secret,
+        TRIALGATE_UNSANDBOXED: String(plan.config.unsandboxed),
+        TRIALGATE_MAX_SANDBOXES: String(plan.config.max_sandboxes),
+        TRIALGATE_SANDBOXES_PER_SECOND: String(plan.config.sandboxes_per_second),
+        TRIALGATE_ENGINES: JSON.stringify(plan.engines),
+        XDG_CACHE_HOME: plan.folders.cache,
+      }),
+      cwd: plan.folders.home,
+    },
+  );
 }
 
 export function gpuWorker(plan: Plan): Component {
-  return polling(plan, 'gpu-worker', { queue: 'gpu', type: 'activity' }, ['temporal'], gpuWorkerLaunch({
-    temporalAddress: plan.temporalAddress,
-    home: plan.config.home,
-    device: deviceOf(plan.config.device),
-  }));
+  return polling(
+    plan,
+    'gpu-worker',
+    { queue: 'gpu', type: 'activity' },
+    ['temporal'],
+    gpuWorkerLaunch({
+      temporalAddress: plan.temporalAddress,
+      home: plan.config.home,
+      device: deviceOf(plan.config.device),
+    }),
+  );
 }
 
 export function gpuWorkerLaunch(options: { temporalAddress: string; home: string; device: string }): Launch {
   return {
     file: INSTALLS.python,
-    args: ['-m', 'trialgate_gpu', '--temporal-address', options.temporalAddress, '--home', options.home, '--device', options.device],
+    args: [
+      '-m',
+      'trialgate_gpu',
+      '--temporal-address',
+      options.temporalAddress,
+      '--home',
+      options.home,
+      '--device',
+      options.device,
+    ],
     env: environment({
       PYTHONPATH: INSTALLS.gpuWorkers,
       PYTHONUNBUFFERED: '1',
@@ -59,7 +80,16 @@ function polling(plan: Plan, name: string, polled: PolledQueue, needs: string[],
     needs,
     launch: () => launch,
     isReady: async (pid, signal) => {
-      const args = ['task-queue', 'describe', '--task-queue', polled.queue, '--task-queue-type', polled.type, '--output', 'json'];
+      const args = [
+        'task-queue',
+        'describe',
+        '--task-queue',
+        polled.queue,
+        '--task-queue-type',
+        polled.type,
+        '--output',
+        'json',
+      ];
       return (await temporalCli(plan, args, signal)).includes(`"${pid}@`);
     },
     readyWithinMs: 180_000,

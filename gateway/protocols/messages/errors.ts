@@ -15,5 +15,8 @@ const TYPES: Record<number, string> = {
 export function messageErrorBody({ status, code, message }: Failure): JsonObject & { error: JsonObject } {
   const type = TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error');
   // From these words its clients know that they must shorten the conversation.
-  return { type: 'error', error: { type, message: code === 'context_length_exceeded' ? `prompt is too long: ${message}` : message } };
+  return {
+    type: 'error',
+    error: { type, message: code === 'context_length_exceeded' ? `prompt is too long: ${message}` : message },
+  };
 }

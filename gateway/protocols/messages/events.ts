@@ -1,7 +1,7 @@
-import type { TokenChunk } from '../../chat/token-chunk.ts';
+import type { TokenChunk } from '../../chat/token-json.ts';
 import type { Failure } from '../../failure.ts';
 import { parseObject, type JsonObject } from '../../json.ts';
-import { asTypedEvent } from '../../sse.ts';
+import { asTypedEvent } from '../../reply-formats.ts';
 import type { EventWriter } from '../protocol.ts';
 import { onlyChoice, parseMessage, type ToolCall } from '../message-parts.ts';
 import { usageOf } from '../usage.ts';
@@ -78,7 +78,16 @@ export class MessageEvents implements EventWriter {
     if (this.#started) return;
     this.#started = true;
     const usage = messageUsage(usageOf(null, this.#promptTokens));
-    this.#add({ type: 'message_start', message: { ...messageHead(this.#callId, this.#model), content: [], stop_reason: null, stop_sequence: null, usage } });
+    this.#add({
+      type: 'message_start',
+      message: {
+        ...messageHead(this.#callId, this.#model),
+        content: [],
+        stop_reason: null,
+        stop_sequence: null,
+        usage,
+      },
+    });
   }
 
   #call({ index, id, name, arguments: part }: ToolCall): void {

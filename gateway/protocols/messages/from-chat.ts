@@ -13,7 +13,8 @@ export function messageOf(reply: JsonObject, callId: string): JsonObject {
   if (reasoning !== '') content.push({ type: 'thinking', thinking: reasoning, signature: signatureOf(callId) });
   // Clients expect a block even in an empty reply.
   if (text !== '' || (reasoning === '' && tools.length === 0)) content.push({ type: 'text', text });
-  for (const { id, name, arguments: given } of tools) content.push({ type: 'tool_use', id, name, input: inputOf(given) });
+  for (const { id, name, arguments: given } of tools)
+    content.push({ type: 'tool_use', id, name, input: inputOf(given) });
   return {
     ...messageHead(callId, reply.model),
     content,
@@ -36,7 +37,12 @@ function inputOf(given: string): unknown {
   }
 }
 
-export const messageHead = (callId: string, model: unknown): JsonObject => ({ id: asProtocolId('msg', callId), type: 'message', role: 'assistant', model });
+export const messageHead = (callId: string, model: unknown): JsonObject => ({
+  id: asProtocolId('msg', callId),
+  type: 'message',
+  role: 'assistant',
+  model,
+});
 
 /** Clients send the signature back with its block. It only has to be there. */
 export const signatureOf = (callId: string): string => callId.replaceAll('-', '');

@@ -10,13 +10,24 @@ const source = z.discriminatedUnion('type', [
 ]);
 const image = z.looseObject({ type: z.literal('image'), source });
 /** Names a tool that a tool search found. Older clients name the field differently. */
-const toolReference = z.looseObject({ type: z.literal('tool_reference'), tool_name: z.string().nullish(), name: z.string().nullish() });
+const toolReference = z.looseObject({
+  type: z.literal('tool_reference'),
+  tool_name: z.string().nullish(),
+  name: z.string().nullish(),
+});
 
 /** The gateway cannot fetch images that the provider stores. */
-const isServedImage = ({ type, source: from }: JsonObject): boolean => type !== 'image' || !isObject(from) || from.type === 'base64' || from.type === 'url';
-const isOneOf = (...types: string[]) => (value: JsonObject): boolean => types.includes(String(value.type)) && isServedImage(value);
+const isServedImage = ({ type, source: from }: JsonObject): boolean =>
+  type !== 'image' || !isObject(from) || from.type === 'base64' || from.type === 'url';
+const isOneOf =
+  (...types: string[]) =>
+  (value: JsonObject): boolean =>
+    types.includes(String(value.type)) && isServedImage(value);
 
-const shown = servedOr(isOneOf('text', 'image', 'tool_reference'), z.discriminatedUnion('type', [text, image, toolReference, unserved]));
+const shown = servedOr(
+  isOneOf('text', 'image', 'tool_reference'),
+  z.discriminatedUnion('type', [text, image, toolReference, unserved]),
+);
 /** The input is an object, unless a model wrote something else and its agent sends that back. */
 const toolUse = z.looseObject({ type: z.literal('tool_use'), id: z.string(), name: z.string(), input: z.unknown() });
 const toolResult = z.looseObject({
@@ -35,7 +46,13 @@ const tool = z.looseObject({
   defer_loading: z.boolean().nullish(),
 });
 const reference = z.looseObject({ type: z.literal('tool_reference'), name: z.string() });
-const addition = z.looseObject({ type: z.literal('tool_addition'), tool: z.discriminatedUnion('type', [reference, z.looseObject({ type: z.literal('tool_definition'), definition: tool })]) });
+const addition = z.looseObject({
+  type: z.literal('tool_addition'),
+  tool: z.discriminatedUnion('type', [
+    reference,
+    z.looseObject({ type: z.literal('tool_definition'), definition: tool }),
+  ]),
+});
 const removal = z.looseObject({ type: z.literal('tool_removal'), tool: reference });
 
 const block = servedOr(
@@ -43,7 +60,10 @@ const block = servedOr(
   z.discriminatedUnion('type', [text, image, toolUse, toolResult, thinking, redacted, addition, removal, unserved]),
 );
 
-const message = z.looseObject({ role: z.enum(['user', 'assistant', 'system']), content: z.union([z.string(), z.array(block)]) });
+const message = z.looseObject({
+  role: z.enum(['user', 'assistant', 'system']),
+  content: z.union([z.string(), z.array(block)]),
+});
 
 /** False for tools that the provider runs or trained its own models on. They have a type and no schema, so this model cannot be shown them. */
 const isOwnTool = ({ type, input_schema }: JsonObject): boolean => type === 'custom' || input_schema !== undefined;

@@ -11,7 +11,8 @@ export function chatMessagesOf({ system, messages }: Pick<CountRequest, 'system'
 }
 
 function systemMessages(content: string | readonly { type: string; text?: unknown }[]): JsonObject[] {
-  const texts = typeof content === 'string' ? [content] : content.map(({ text }) => (typeof text === 'string' ? text : ''));
+  const texts =
+    typeof content === 'string' ? [content] : content.map(({ text }) => (typeof text === 'string' ? text : ''));
   const prompt = texts.filter((text) => !text.startsWith(BILLING)).join('');
   return prompt === '' ? [] : [{ role: 'system', content: prompt }];
 }
@@ -27,7 +28,9 @@ function assistantMessage(blocks: readonly Block[]): JsonObject {
   const texts = blocks.flatMap((block) => (block.type === 'text' ? [block.text ?? ''] : []));
   const reasoning = blocks.flatMap((block) => (block.type === 'thinking' ? [block.thinking ?? ''] : [])).join('');
   const calls = blocks.flatMap((block) =>
-    block.type === 'tool_use' ? [{ id: block.id, type: 'function', function: { name: block.name, arguments: argumentsOf(block.input) } }] : [],
+    block.type === 'tool_use'
+      ? [{ id: block.id, type: 'function', function: { name: block.name, arguments: argumentsOf(block.input) } }]
+      : [],
   );
   return {
     role: 'assistant',
@@ -38,13 +41,17 @@ function assistantMessage(blocks: readonly Block[]): JsonObject {
 }
 
 /** Arguments that were not JSON come back as a text. */
-const argumentsOf = (input: unknown): string => (typeof input === 'string' ? input : input === undefined ? '{}' : stringifyExact(input));
+const argumentsOf = (input: unknown): string =>
+  typeof input === 'string' ? input : input === undefined ? '{}' : stringifyExact(input);
 
 function userMessages(blocks: readonly Block[]): JsonObject[] {
   const results = blocks.flatMap((block) => (block.type === 'tool_result' ? toolMessages(block) : []));
   const parts = blocks.flatMap((block) => (block.type === 'text' || block.type === 'image' ? chatParts(block) : []));
   // A message that holds only unserved blocks stays, because a conversation without the agent's last message is refused.
-  if (parts.length === 0) return results.length === 0 && blocks.some(({ type }) => type === 'unserved') ? [{ role: 'user', content: '' }] : results;
+  if (parts.length === 0)
+    return results.length === 0 && blocks.some(({ type }) => type === 'unserved')
+      ? [{ role: 'user', content: '' }]
+      : results;
   const [only] = parts;
   return [...results, { role: 'user', content: parts.length === 1 && only?.type === 'text' ? only.text : parts }];
 }
@@ -57,16 +64,25 @@ function toolMessages({ tool_use_id: tool_call_id, content }: Extract<Block, { t
   const shown = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : (content ?? []);
   const text = shown.flatMap((part) => (part.type === 'text' ? [part.text ?? ''] : [])).join('\n');
   const images = shown.filter((part) => part.type === 'image').flatMap(chatParts);
-  const found = shown.flatMap((part) => (part.type === 'tool_reference' ? [part.tool_name || part.name || ''] : [])).filter(Boolean);
+  const found = shown
+    .flatMap((part) => (part.type === 'tool_reference' ? [part.tool_name || part.name || ''] : []))
+    .filter(Boolean);
   return [
     { role: 'tool', tool_call_id, content: text },
     ...(images.length > 0 ? [{ role: 'user', content: images }] : []),
-    ...(found.length > 0 ? [{ role: 'tool', tool_call_id, content: found.map((name) => ({ type: 'tool_reference', name })) }] : []),
+    ...(found.length > 0
+      ? [{ role: 'tool', tool_call_id, content: found.map((name) => ({ type: 'tool_reference', name })) }]
+      : []),
   ];
 }
 
 function chatParts(part: Extract<ShownBlock, { type: 'text' | 'image' }>): JsonObject[] {
   if (part.type === 'text') return part.text ? [{ type: 'text', text: part.text }] : [];
   const { source } = part;
-  return [{ type: 'image_url', image_url: { url: source.type === 'url' ? source.url : `data:${source.media_type};base64,${source.data}` } }];
+  return [
+    {
+      type: 'image_url',
+      image_url: { url: source.type === 'url' ? source.url : `data:${source.media_type};base64,${source.data}` },
+    },
+  ];
 }

@@ -28,7 +28,9 @@ export function promptFieldsOf(asked: CountRequest): JsonObject {
   return withoutNulls({
     model,
     messages: chatMessagesOf(asked),
-    ...(tools.length > 0 ? { tools: tools.map(chatTool), ...(tool_choice ? chatToolChoice(tool_choice, tools) : {}) } : {}),
+    ...(tools.length > 0
+      ? { tools: tools.map(chatTool), ...(tool_choice ? chatToolChoice(tool_choice, tools) : {}) }
+      : {}),
     reasoning_effort: thinking?.type === 'disabled' ? 'none' : output_config?.effort,
     chat_template_kwargs,
   });
@@ -37,6 +39,16 @@ export function promptFieldsOf(asked: CountRequest): JsonObject {
 /** Returns the parts of the request that the model is not shown. */
 export function leftOut({ system, messages, tools }: CountRequest): LeftOut[] {
   const blocks = (content: string | readonly Block[] | null | undefined, at: string): LeftOut[] =>
-    typeof content === 'string' ? [] : leftOutOf(content ?? [], at, (block, here) => (block.type === 'tool_result' && Array.isArray(block.content) ? leftOutOf(block.content, `${here}.content`) : []));
-  return [...blocks(system, 'system'), ...messages.flatMap(({ content }, i) => blocks(content, `messages.${i}.content`)), ...leftOutOf(tools ?? [], 'tools')];
+    typeof content === 'string'
+      ? []
+      : leftOutOf(content ?? [], at, (block, here) =>
+          block.type === 'tool_result' && Array.isArray(block.content)
+            ? leftOutOf(block.content, `${here}.content`)
+            : [],
+        );
+  return [
+    ...blocks(system, 'system'),
+    ...messages.flatMap(({ content }, i) => blocks(content, `messages.${i}.content`)),
+    ...leftOutOf(tools ?? [], 'tools'),
+  ];
 }

@@ -20,7 +20,8 @@ export function toolsInForce({ tools, messages }: Pick<CountRequest, 'tools' | '
   return [...byName.values()].filter(({ name }) => !removed.has(name));
 }
 
-const isShown = (tool: NonNullable<CountRequest['tools']>[number]): tool is Tool => !('value' in tool && tool.type === 'unserved');
+const isShown = (tool: NonNullable<CountRequest['tools']>[number]): tool is Tool =>
+  !('value' in tool && tool.type === 'unserved');
 
 export function chatTool({ name, description, input_schema: schema, strict, defer_loading }: Tool): JsonObject {
   const parameters = 'type' in schema ? schema : { ...schema, type: 'object' };
@@ -33,7 +34,12 @@ const KINDS = { auto: 'auto', any: 'required', none: 'none' };
 export function chatToolChoice(choice: NonNullable<CountRequest['tool_choice']>, tools: readonly Tool[]): JsonObject {
   const isKnown = choice.type !== 'tool' || tools.some(({ name }) => name === choice.name);
   return {
-    tool_choice: choice.type !== 'tool' ? KINDS[choice.type] : isKnown ? { type: 'function', function: { name: choice.name } } : 'auto',
+    tool_choice:
+      choice.type !== 'tool'
+        ? KINDS[choice.type]
+        : isKnown
+          ? { type: 'function', function: { name: choice.name } }
+          : 'auto',
     parallel_tool_calls: choice.disable_parallel_tool_use !== true,
   };
 }

@@ -1,14 +1,21 @@
-import type { TokenChunk } from '../../chat/token-chunk.ts';
+import type { TokenChunk } from '../../chat/token-json.ts';
 import { errorBody, type Failure } from '../../failure.ts';
 import { isObject, type JsonObject } from '../../json.ts';
-import { asTypedEvent } from '../../sse.ts';
+import { asTypedEvent } from '../../reply-formats.ts';
 import type { EventWriter } from '../protocol.ts';
 import { onlyChoice, parseMessage, type ToolCall } from '../message-parts.ts';
 import { callItem, itemId, logprobsOf, messageItem, reasoningItem, textPart, type ItemType } from './items.ts';
 import { responseObject } from './response.ts';
 import { inputOf, type NamedTool } from './tools.ts';
 
-type OpenItem = { type: ItemType; id: string; text: string; logprobs: JsonObject[]; call: ToolCall | null; tool: NamedTool | null };
+type OpenItem = {
+  type: ItemType;
+  id: string;
+  text: string;
+  logprobs: JsonObject[];
+  call: ToolCall | null;
+  tool: NamedTool | null;
+};
 
 /** Writes a chat reply's chunks as OpenAI's numbered events of a response: one output item at a time. */
 export class ResponseEvents implements EventWriter {
@@ -78,11 +85,22 @@ export class ResponseEvents implements EventWriter {
   #response(status: 'in_progress' | 'completed' | 'incomplete' | 'failed', error?: JsonObject): JsonObject {
     const usage = status === 'in_progress' ? null : this.#usage;
     const { created, model } = this.#head ?? { created: null, model: null };
-    return responseObject(this.#asked, { callId: this.#callId, created, model, status, output: [...this.#output], usage, error });
+    return responseObject(this.#asked, {
+      callId: this.#callId,
+      created,
+      model,
+      status,
+      output: [...this.#output],
+      usage,
+      error,
+    });
   }
 
   #think(delta: string): void {
-    const open = this.#ensure('reasoning', (id) => reasoningItem(id, null, 'in_progress'), { type: 'reasoning_text', text: '' });
+    const open = this.#ensure('reasoning', (id) => reasoningItem(id, null, 'in_progress'), {
+      type: 'reasoning_text',
+      text: '',
+    });
     open.text += delta;
     this.#part('response.reasoning_text.delta', { delta });
   }
@@ -105,7 +123,8 @@ export class ResponseEvents implements EventWriter {
       open = this.#begin(type, (id) => callItem({ id, call, tool, given: '', status: 'in_progress' }), call, tool);
     }
     open.text += call.arguments;
-    if (call.arguments !== '' && open.type === 'function_call') this.#item('response.function_call_arguments.delta', { delta: call.arguments });
+    if (call.arguments !== '' && open.type === 'function_call')
+      this.#item('response.function_call_arguments.delta', { delta: call.arguments });
   }
 
   #ensure(type: 'message' | 'reasoning', item: (id: string) => JsonObject, part: JsonObject): OpenItem {
@@ -116,9 +135,18 @@ export class ResponseEvents implements EventWriter {
     return open;
   }
 
-  #begin(type: ItemType, item: (id: string) => JsonObject, call: ToolCall | null = null, tool: NamedTool | null = null): OpenItem {
+  #begin(
+    type: ItemType,
+    item: (id: string) => JsonObject,
+    call: ToolCall | null = null,
+    tool: NamedTool | null = null,
+  ): OpenItem {
     const isCall = call !== null;
-    const id = itemId(type, this.#callId, this.#output.filter((each) => (isCall ? 'call_id' in each : each.type === type)).length);
+    const id = itemId(
+      type,
+      this.#callId,
+      this.#output.filter((each) => (isCall ? 'call_id' in each : each.type === type)).length,
+    );
     this.#open = { type, id, text: '', logprobs: [], call, tool };
     this.#add('response.output_item.added', { output_index: this.#output.length, item: item(id) });
     return this.#open;
@@ -127,7 +155,11 @@ export class ResponseEvents implements EventWriter {
   #close(): void {
     const open = this.#open;
     if (!open) return;
-    const item = open.call ? this.#closeCall(open, open.call) : open.type === 'reasoning' ? this.#closeReasoning(open) : this.#closeMessage(open);
+    const item = open.call
+      ? this.#closeCall(open, open.call)
+      : open.type === 'reasoning'
+        ? this.#closeReasoning(open)
+        : this.#closeMessage(open);
     this.#add('response.output_item.done', { output_index: this.#output.length, item });
     this.#output.push(item);
     this.#open = null;

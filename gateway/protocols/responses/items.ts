@@ -10,7 +10,8 @@ export type ItemType = keyof typeof PREFIXES;
  * Builds an item's id from its call's id and its position among the items of its kind. A replayed reply has the same id, and so has a
  * stream, where items of other kinds may stand between. So a later request can name the item by it.
  */
-export const itemId = (type: ItemType, callId: string, place: number): string => `${asProtocolId(PREFIXES[type], callId)}_${place}`;
+export const itemId = (type: ItemType, callId: string, place: number): string =>
+  `${asProtocolId(PREFIXES[type], callId)}_${place}`;
 
 const ITEM_ID = new RegExp(`^(${Object.values(PREFIXES).join('|')})_([0-9a-f]{32})_(\\d{1,4})$`);
 
@@ -26,9 +27,20 @@ export function placeOfItem(id: string): ItemPlace | null {
   return kind === undefined || callId === null ? null : { callId, kind, place: Number(place) };
 }
 
-export const textPart = (text: string, logprobs: unknown): JsonObject => ({ type: 'output_text', text, annotations: [], logprobs });
+export const textPart = (text: string, logprobs: unknown): JsonObject => ({
+  type: 'output_text',
+  text,
+  annotations: [],
+  logprobs,
+});
 
-export const messageItem = (id: string, content: JsonObject[], status: string): JsonObject => ({ type: 'message', id, role: 'assistant', status, content });
+export const messageItem = (id: string, content: JsonObject[], status: string): JsonObject => ({
+  type: 'message',
+  id,
+  role: 'assistant',
+  status,
+  content,
+});
 
 export const reasoningItem = (id: string, text: string | null, status: string): JsonObject => ({
   type: 'reasoning',
@@ -39,10 +51,31 @@ export const reasoningItem = (id: string, text: string | null, status: string): 
 });
 
 /** Builds a tool call as its agent knows it. `tool` is null for a name that the agent did not declare. */
-export function callItem({ id, call, tool, given, status }: { id: string; call: ToolCall; tool: NamedTool | null; given: string; status: string }): JsonObject {
-  if (tool?.kind === 'custom') return { type: 'custom_tool_call', id, call_id: call.id, name: call.name, input: inputOf(given) };
+export function callItem({
+  id,
+  call,
+  tool,
+  given,
+  status,
+}: {
+  id: string;
+  call: ToolCall;
+  tool: NamedTool | null;
+  given: string;
+  status: string;
+}): JsonObject {
+  if (tool?.kind === 'custom')
+    return { type: 'custom_tool_call', id, call_id: call.id, name: call.name, input: inputOf(given) };
   const namespace = tool?.namespace ?? null;
-  return { type: 'function_call', id, call_id: call.id, name: tool?.shown.name ?? call.name, ...(namespace === null ? {} : { namespace }), arguments: given, status };
+  return {
+    type: 'function_call',
+    id,
+    call_id: call.id,
+    name: tool?.shown.name ?? call.name,
+    ...(namespace === null ? {} : { namespace }),
+    arguments: given,
+    status,
+  };
 }
 
 /** Converts a whole chat choice to a response's output. */
@@ -50,7 +83,8 @@ export function outputOf(choice: JsonObject, tools: readonly NamedTool[], callId
   const { reasoning, text, tools: calls } = parseMessage(choice.message);
   const items: JsonObject[] = [];
   if (reasoning !== '') items.push(reasoningItem(itemId('reasoning', callId, 0), reasoning, 'completed'));
-  if (text !== '') items.push(messageItem(itemId('message', callId, 0), [textPart(text, logprobsOf(choice) ?? null)], 'completed'));
+  if (text !== '')
+    items.push(messageItem(itemId('message', callId, 0), [textPart(text, logprobsOf(choice) ?? null)], 'completed'));
   for (const [place, call] of calls.entries()) {
     const tool = tools.find(({ name }) => name === call.name) ?? null;
     const type = tool?.kind === 'custom' ? 'custom_tool_call' : 'function_call';
@@ -62,5 +96,7 @@ export function outputOf(choice: JsonObject, tools: readonly NamedTool[], callId
 /** Returns the log-probability of each token, or undefined unless the agent asks for them. */
 export function logprobsOf({ logprobs }: JsonObject): JsonObject[] | undefined {
   if (!isObject(logprobs) || !Array.isArray(logprobs.content)) return undefined;
-  return logprobs.content.filter(isObject).map(({ token, logprob, bytes, top_logprobs }) => ({ token, logprob, bytes, top_logprobs }));
+  return logprobs.content
+    .filter(isObject)
+    .map(({ token, logprob, bytes, top_logprobs }) => ({ token, logprob, bytes, top_logprobs }));
 }

@@ -2,10 +2,21 @@ import type { JsonObject } from '../../json.ts';
 import { asProtocolId } from '../call-ids.ts';
 import { usageOf } from '../usage.ts';
 
-type Parts = { callId: string; created: unknown; model: unknown; status: 'in_progress' | 'completed' | 'incomplete' | 'failed'; output: JsonObject[]; usage: unknown; error?: JsonObject };
+type Parts = {
+  callId: string;
+  created: unknown;
+  model: unknown;
+  status: 'in_progress' | 'completed' | 'incomplete' | 'failed';
+  output: JsonObject[];
+  usage: unknown;
+  error?: JsonObject;
+};
 
 /** Builds OpenAI's response object: the request's settings and the reply. */
-export function responseObject(asked: JsonObject, { callId, created, model, status, output, usage, error }: Parts): JsonObject {
+export function responseObject(
+  asked: JsonObject,
+  { callId, created, model, status, output, usage, error }: Parts,
+): JsonObject {
   const hasTools = Array.isArray(asked.tools) && asked.tools.length > 0;
   const or = (name: string, other: unknown) => asked[name] ?? other;
   return {

@@ -40,7 +40,14 @@ export const responses: Protocol = {
   whole: (reply, { asked = {} }, callId) => {
     const choice = onlyChoice(reply);
     const status = choice.finish_reason === 'length' ? 'incomplete' : 'completed';
-    return responseObject(asked, { callId, created: reply.created, model: reply.model, status, output: outputOf(choice, toolsOf(asked), callId), usage: reply.usage });
+    return responseObject(asked, {
+      callId,
+      created: reply.created,
+      model: reply.model,
+      status,
+      output: outputOf(choice, toolsOf(asked), callId),
+      usage: reply.usage,
+    });
   },
   writer: ({ asked = {} }, callId) => new ResponseEvents(callId, asked, toolsOf(asked)),
   errorBody,
@@ -49,7 +56,11 @@ export const responses: Protocol = {
 /** Marks that the first message came from `instructions`, which apply to one response and not to those that continue it. */
 const INSTRUCTED = { instructions_first: true };
 
-async function complete(request: ModelRequest, asked: ResponsesRequest, recorded: RecordedCalls): Promise<ModelRequest> {
+async function complete(
+  request: ModelRequest,
+  asked: ResponsesRequest,
+  recorded: RecordedCalls,
+): Promise<ModelRequest> {
   const { previous_response_id: previous, instructions } = asked;
   const input = await withReferences(asked.input, namedTools(asked.tools ?? []), recorded);
   const body = chatBodyOf({ ...asked, input });
@@ -61,7 +72,10 @@ async function complete(request: ModelRequest, asked: ResponsesRequest, recorded
   const history = listed(earlier.request).slice(earlier.request.instructions_first === true ? 1 : 0);
   for (const message of [...history, earlier.message]) recorded.gain(stringifyExact(message).length);
   const added = instructions ? 1 : 0;
-  return { ...request, body: { ...body, messages: [...own.slice(0, added), ...history, earlier.message, ...own.slice(added)] } };
+  return {
+    ...request,
+    body: { ...body, messages: [...own.slice(0, added), ...history, earlier.message, ...own.slice(added)] },
+  };
 }
 
 const listed = ({ messages }: JsonObject): unknown[] => (Array.isArray(messages) ? messages : []);
@@ -72,4 +86,9 @@ function toolsOf(asked: JsonObject): NamedTool[] {
 }
 
 const unknownResponse = (id: string) =>
-  new Failure(400, 'previous_response_not_found', `previous_response_id: this attempt of the trial has no response ${JSON.stringify(id.slice(0, 100))}`, { retryable: false, item: 'previous_response_id' });
+  new Failure(
+    400,
+    'previous_response_not_found',
+    `previous_response_id: this attempt of the trial has no response ${JSON.stringify(id.slice(0, 100))}`,
+    { retryable: false, item: 'previous_response_id' },
+  );

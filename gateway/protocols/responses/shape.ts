@@ -6,7 +6,9 @@ const image = z.looseObject({ type: z.literal('input_image'), image_url: z.strin
 const text = z.looseObject({ type: z.enum(['input_text', 'output_text', 'text']), text: z.string() });
 const refusal = z.looseObject({ type: z.literal('refusal'), refusal: z.string() });
 /** The gateway cannot fetch images and files that the provider stores. */
-const isServedPart = ({ type, image_url }: JsonObject): boolean => ['input_text', 'output_text', 'text', 'refusal'].includes(String(type)) || (type === 'input_image' && typeof image_url === 'string');
+const isServedPart = ({ type, image_url }: JsonObject): boolean =>
+  ['input_text', 'output_text', 'text', 'refusal'].includes(String(type)) ||
+  (type === 'input_image' && typeof image_url === 'string');
 const part = servedOr(isServedPart, z.discriminatedUnion('type', [text, image, refusal, unserved]));
 const content = z.union([z.string(), z.array(part)]);
 const reasoningText = z.array(z.looseObject({ text: z.string() })).nullish();
@@ -22,10 +24,24 @@ export const servedItem = z.discriminatedUnion('type', [
   z.looseObject({ type: z.literal('item_reference'), id: z.string() }),
   unserved,
 ]);
-const SERVED_ITEMS = ['message', 'function_call', 'custom_tool_call', 'function_call_output', 'custom_tool_call_output', 'reasoning', 'item_reference'];
+const SERVED_ITEMS = [
+  'message',
+  'function_call',
+  'custom_tool_call',
+  'function_call_output',
+  'custom_tool_call_output',
+  'reasoning',
+  'item_reference',
+];
 const anyItem = servedOr(({ type }) => SERVED_ITEMS.includes(String(type)), servedItem);
 /** A message and a reference may omit their type. */
-const inputItem = z.preprocess((value) => (isObject(value) && (value.type ?? null) === null ? { ...value, type: 'role' in value ? 'message' : 'item_reference' } : value), anyItem);
+const inputItem = z.preprocess(
+  (value) =>
+    isObject(value) && (value.type ?? null) === null
+      ? { ...value, type: 'role' in value ? 'message' : 'item_reference' }
+      : value,
+  anyItem,
+);
 
 const functionTool = z.looseObject({
   type: z.literal('function'),
@@ -40,20 +56,35 @@ const customTool = z.looseObject({
   description: z.string().nullish(),
   format: z.looseObject({ type: z.string(), syntax: z.string().nullish(), definition: z.string().nullish() }).nullish(),
 });
-const namespace = z.looseObject({ type: z.literal('namespace'), name: z.string(), tools: z.array(z.looseObject({ type: z.string() })) });
+const namespace = z.looseObject({
+  type: z.literal('namespace'),
+  name: z.string(),
+  tools: z.array(z.looseObject({ type: z.string() })),
+});
 /** Tools that the provider runs itself (a web search, an interpreter) do not exist here, so the model is not shown them. */
-const tool = servedOr(({ type }) => type === 'function' || type === 'custom' || type === 'namespace', z.discriminatedUnion('type', [functionTool, customTool, namespace, unserved]));
+const tool = servedOr(
+  ({ type }) => type === 'function' || type === 'custom' || type === 'namespace',
+  z.discriminatedUnion('type', [functionTool, customTool, namespace, unserved]),
+);
 
-const toolChoice = z.union([
-  z.enum(['auto', 'none', 'required']),
-  z.looseObject({ type: z.enum(['function', 'custom']), name: z.string() }),
-  z.looseObject({ type: z.literal('allowed_tools'), mode: z.enum(['auto', 'required']) }),
-  servedOr(({ type }) => ['function', 'custom', 'allowed_tools'].includes(String(type)), unserved),
-], 'is auto, none, required, or names a tool');
+const toolChoice = z.union(
+  [
+    z.enum(['auto', 'none', 'required']),
+    z.looseObject({ type: z.enum(['function', 'custom']), name: z.string() }),
+    z.looseObject({ type: z.literal('allowed_tools'), mode: z.enum(['auto', 'required']) }),
+    servedOr(({ type }) => ['function', 'custom', 'allowed_tools'].includes(String(type)), unserved),
+  ],
+  'is auto, none, required, or names a tool',
+);
 
 const format = z.discriminatedUnion('type', [
   z.looseObject({ type: z.enum(['text', 'json_object']) }),
-  z.looseObject({ type: z.literal('json_schema'), name: z.string().nullish(), schema: z.record(z.string(), z.unknown()), strict: z.boolean().nullish() }),
+  z.looseObject({
+    type: z.literal('json_schema'),
+    name: z.string().nullish(),
+    schema: z.record(z.string(), z.unknown()),
+    strict: z.boolean().nullish(),
+  }),
 ]);
 
 const absent = (why: string) => z.literal(false, why).nullish();

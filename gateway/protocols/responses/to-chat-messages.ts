@@ -35,7 +35,8 @@ function joined(open: Assistant, part: Assistant): Partial<Assistant> {
 type ShownItem = Exclude<Item, { type: 'unserved' | 'item_reference' }>;
 
 function assistantPart(item: ShownItem): Assistant | null {
-  if (item.type === 'message') return item.role === 'assistant' ? { role: 'assistant', content: textOf(item.content) } : null;
+  if (item.type === 'message')
+    return item.role === 'assistant' ? { role: 'assistant', content: textOf(item.content) } : null;
   if (item.type === 'function_call') return withCall(item.call_id, flatName(item.namespace, item.name), item.arguments);
   if (item.type === 'custom_tool_call') return withCall(item.call_id, item.name, asArguments(item.input));
   if (item.type !== 'reasoning') return null;
@@ -51,17 +52,21 @@ const withCall = (id: string, name: string, given: string): Assistant => ({
 
 function otherMessage(item: ShownItem): JsonObject {
   if (item.type === 'message') return { role: item.role, content: chatContent(item.content) };
-  if (item.type === 'function_call_output' || item.type === 'custom_tool_call_output') return { role: 'tool', tool_call_id: item.call_id, content: chatContent(item.output) };
+  if (item.type === 'function_call_output' || item.type === 'custom_tool_call_output')
+    return { role: 'tool', tool_call_id: item.call_id, content: chatContent(item.output) };
   throw new Error(`an item of type ${item.type} cannot become a message`);
 }
 
 type ShownPart = Exclude<Exclude<ItemContent, string>[number], { type: 'unserved' }>;
 
-const shownParts = (content: Exclude<ItemContent, string>): ShownPart[] => content.filter((part) => part.type !== 'unserved');
+const shownParts = (content: Exclude<ItemContent, string>): ShownPart[] =>
+  content.filter((part) => part.type !== 'unserved');
 
 function textOf(content: ItemContent): string {
   if (typeof content === 'string') return content;
-  return shownParts(content).map((part) => (part.type === 'input_image' ? '' : part.type === 'refusal' ? part.refusal : part.text)).join('');
+  return shownParts(content)
+    .map((part) => (part.type === 'input_image' ? '' : part.type === 'refusal' ? part.refusal : part.text))
+    .join('');
 }
 
 function chatContent(content: ItemContent): string | JsonObject[] {

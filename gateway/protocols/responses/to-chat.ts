@@ -7,16 +7,33 @@ import { chatTool, namedTools } from './tools.ts';
 
 /** vLLM's own sampling fields, which both of its routes accept. */
 const PASSED = [
-  'model', 'temperature', 'top_p', 'top_k', 'min_p', 'seed', 'stop', 'stop_token_ids', 'presence_penalty', 'frequency_penalty', 'repetition_penalty',
-  'logit_bias', 'ignore_eos', 'skip_special_tokens', 'include_stop_str_in_output', 'chat_template_kwargs', 'user',
+  'model',
+  'temperature',
+  'top_p',
+  'top_k',
+  'min_p',
+  'seed',
+  'stop',
+  'stop_token_ids',
+  'presence_penalty',
+  'frequency_penalty',
+  'repetition_penalty',
+  'logit_bias',
+  'ignore_eos',
+  'skip_special_tokens',
+  'include_stop_str_in_output',
+  'chat_template_kwargs',
+  'user',
 ];
 
-export const wantsLogprobs = ({ include }: ResponsesRequest): boolean => include?.includes('message.output_text.logprobs') === true;
+export const wantsLogprobs = ({ include }: ResponsesRequest): boolean =>
+  include?.includes('message.output_text.logprobs') === true;
 
 /** Returns the parts of the request that the model is not shown. */
 export function leftOut({ input, tools }: ResponsesRequest): LeftOut[] {
   const parts = (item: Item, at: string): LeftOut[] => {
-    if (item.type === 'message') return typeof item.content === 'string' ? [] : leftOutOf(item.content, `${at}.content`);
+    if (item.type === 'message')
+      return typeof item.content === 'string' ? [] : leftOutOf(item.content, `${at}.content`);
     return 'output' in item && Array.isArray(item.output) ? leftOutOf(item.output, `${at}.output`) : [];
   };
   return [...(typeof input === 'string' ? [] : leftOutOf(input, 'input', parts)), ...leftOutOf(tools ?? [], 'tools')];
@@ -29,7 +46,13 @@ export function chatBodyOf(asked: ResponsesRequest): JsonObject {
   return withoutNulls({
     ...Object.fromEntries(PASSED.map((name) => [name, asked[name]])),
     messages: [...(instructions ? [{ role: 'system', content: instructions }] : []), ...chatMessagesOf(input)],
-    ...(shown.length > 0 ? { tools: shown.map(chatTool), tool_choice: chatToolChoice(asked), parallel_tool_calls: asked.parallel_tool_calls } : {}),
+    ...(shown.length > 0
+      ? {
+          tools: shown.map(chatTool),
+          tool_choice: chatToolChoice(asked),
+          parallel_tool_calls: asked.parallel_tool_calls,
+        }
+      : {}),
     max_tokens: max_output_tokens,
     reasoning_effort: reasoning?.effort,
     response_format: responseFormat(text?.format),
@@ -51,5 +74,8 @@ function responseFormat(format: NonNullable<ResponsesRequest['text']>['format'])
   if (!format || format.type === 'text') return null;
   if (format.type === 'json_object') return { type: 'json_object' };
   const { name, schema, strict } = format;
-  return { type: 'json_schema', json_schema: { name: name ?? 'response', schema, ...(typeof strict === 'boolean' ? { strict } : {}) } };
+  return {
+    type: 'json_schema',
+    json_schema: { name: name ?? 'response', schema, ...(typeof strict === 'boolean' ? { strict } : {}) },
+  };
 }

@@ -1,4 +1,4 @@
-"""The objectives that a run file can name. To add one, write a module here and add it to this list."""
+"""Lists the objectives that a run file can name. To add one, write a module here and add it to this list."""
 
 from . import cispo, grpo, gspo, rloo
 from .objective import Objective

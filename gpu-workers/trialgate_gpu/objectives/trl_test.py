@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda c: f"{c['loss_type']}-{c['delta']}-{c['correction']}")
-def test_loss_and_gradient_equal_those_of_trl(case):
+def test_the_objectives_losses_and_gradients_equal_those_recorded_from_trl(case):
     settings = settings_with(
         **SETTINGS[case["loss_type"]], rollout_is=case["correction"], clip_ratio_c=case["delta"] or 1e9
     )

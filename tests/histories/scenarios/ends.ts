@@ -74,7 +74,7 @@ export async function blocked(stage: Stage): Promise<void> {
   let isBroken = true;
   let isRefusing = true;
   world.trainStep = async () => void (isBroken && fails('the disk is full'));
-  world.publish = ({ label }) => (isRefusing && label.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
+  world.publish = ({ weight_version: to }) => (isRefusing && to.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
   await stage.over(world, async () => {
     const run = await stage.start('blocked');
     await until('its train step blocks it', () => stage.phaseIs('blocked', 'blocked'));

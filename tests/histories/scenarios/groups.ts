@@ -35,7 +35,7 @@ export async function carriedOver(stage: Stage): Promise<void> {
 const asynchronous = { group_size: 4, max_staleness: 1, group_quorum: 2, stragglers: 'carry_over', max_concurrent_trials: 8, max_stale_stragglers: 1 };
 
 /** The settings that docs/run-file.md recommends for long tails: each straggler's end is reported. Then the same with groups without spread replaced. */
-export async function toldOfStragglers(stage: Stage): Promise<void> {
+export async function reportedStragglers(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const { held, free } = hold(world, /-0\.1-[01]-[23]$/);
   await stage.over(world, async () => {
@@ -133,7 +133,7 @@ export async function closedDuringPoll(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   world.config.iterations = 1;
   await stage.inMemory(world, async () => {
-    await stage.start('closed-during-look');
-    await stage.ended('closed-during-look');
-  }, closingDuringPoll(world, stage.client, 'closed-during-look').own);
+    await stage.start('closed-during-poll');
+    await stage.ended('closed-during-poll');
+  }, closingDuringPoll(world, stage.client, 'closed-during-poll').own);
 }

@@ -1,11 +1,11 @@
 import { blocked, cancelled, failed, finished, reset, terminated } from './ends.ts';
-import { carriedOver, closedDuringPoll, late, operated, quorum, retried, toldOfStragglers } from './groups.ts';
+import { carriedOver, closedDuringPoll, late, operated, quorum, retried, reportedStragglers } from './groups.ts';
 import { changedLast, evaluated, rescored, waited } from './on-demand.ts';
 import type { Scenario } from '../stage.ts';
 
 /** Each scenario is recorded into the file of its name. */
 export const scenarios: Record<string, Scenario> = {
   finished, failed, cancelled, blocked, reset, terminated, 'carried-over': carriedOver, quorum, late, retried, operated, evaluated, rescored,
-  'told-of-stragglers': toldOfStragglers, 'changed-last': changedLast, waited,
-  'closed-during-look': closedDuringPoll,
+  'reported-stragglers': reportedStragglers, 'changed-last': changedLast, waited,
+  'closed-during-poll': closedDuringPoll,
 };

@@ -77,7 +77,7 @@ export async function changedLast(stage: Stage): Promise<void> {
     };
     sampling.free();
     await until('it is evaluated', () => evaluating.held.size === 4);
-    await stage.client.workflow.getHandle('changed/eval@1/0').signal('extend', { member: 0, seconds: 10_800 });
+    await stage.client.workflow.getHandle('changed/eval@1/0').signal('extend', { trialIndex: 0, seconds: 10_800 });
     await until('the evaluation has more time', () => world.log.some((entry) => entry.startsWith('extend changed/eval@1/0')));
     evaluating.free();
     await stage.ended('changed');

@@ -2,12 +2,16 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 
 /** Queries that Hyperdrive's documentation says it does not cache: those that write or lock, or call volatile or stable functions. */
-const UNCACHED = /\b(now|random|clock_timestamp|make_interval|pg_sleep)\s*\(|\b(insert|update|delete|for share|for update|for no key update)\b/i;
+const UNCACHED =
+  /\b(now|random|clock_timestamp|make_interval|pg_sleep)\s*\(|\b(insert|update|delete|for share|for update|for no key update)\b/i;
 const TYPE_AND_LENGTH = 5;
 const NOTHING: Buffer = Buffer.alloc(0);
 
 /** Starts a PostgreSQL whose reads are cached for ever by text and parameters, as behind a Hyperdrive with its cache left on. */
-export async function startCachingProxy(databaseUrl: string, { spares }: { spares?: RegExp } = {}): Promise<{ url: string; hits: () => number; close: () => Promise<void> }> {
+export async function startCachingProxy(
+  databaseUrl: string,
+  { spares }: { spares?: RegExp } = {},
+): Promise<{ url: string; hits: () => number; close: () => Promise<void> }> {
   const target = new URL(databaseUrl);
   const cache = new Map<string, Buffer>();
   let hits = 0;

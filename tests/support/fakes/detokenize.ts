@@ -4,7 +4,8 @@ import { readText, type EngineConnection } from '../../../gateway/engines/connec
 const detokenized = z.object({ prompt: z.string() });
 
 /** Special tokens of SmolLM2's vocabulary. */
-const SPECIAL = /<\|(?:im_start|im_end|endoftext)\|>|<(?:repo_name|reponame|file_sep|filename|gh_stars|issue_(?:start|comment|closed)|jupyter_(?:start|text|code|output|script)|empty_output)>/g;
+const SPECIAL =
+  /<\|(?:im_start|im_end|endoftext)\|>|<(?:repo_name|reponame|file_sep|filename|gh_stars|issue_(?:start|comment|closed)|jupyter_(?:start|text|code|output|script)|empty_output)>/g;
 
 /** Returns ids as text in the form of a chat reply of the small model's engine, without special tokens. */
 export async function detokenize(engine: EngineConnection, tokens: number[], signal: AbortSignal): Promise<string> {

@@ -19,13 +19,25 @@ export class FakeWorld {
   poolWhole = true;
   published = 0;
   blockedReason = '';
-  runAgent: (input: AgentInput) => Promise<Awaited<ReturnType<AllActivities['runAgent']>>> = async () => ({ outcome: null, seconds: {} });
+  runAgent: (input: AgentInput) => Promise<Awaited<ReturnType<AllActivities['runAgent']>>> = async () => ({
+    outcome: null,
+    seconds: {},
+  });
   trainStep: () => Promise<void> = async () => {};
-  sealTrial = async ({ trialId, attempt, outcome }: { trialId: string; attempt: number; outcome: Outcome }): Promise<void> => {
+  sealTrial = async ({
+    trialId,
+    attempt,
+    outcome,
+  }: {
+    trialId: string;
+    attempt: number;
+    outcome: Outcome;
+  }): Promise<void> => {
     this.log.push(`seal ${trialId} ${attempt} ${outcome}`);
     if (outcome !== 'infra_error') this.outcomes.set(trialId, outcome);
   };
-  configureRun = async ({ changes }: { changes: Record<string, unknown> }) => (this.config = runConfig.parse({ ...this.config, ...changes }));
+  configureRun = async ({ changes }: { changes: Record<string, unknown> }) =>
+    (this.config = runConfig.parse({ ...this.config, ...changes }));
   publish: (input: PublishInput) => Partial<ReplicaReport> | Promise<Partial<ReplicaReport>> = () => ({});
 
   count(entry: string): number {
@@ -36,8 +48,17 @@ export class FakeWorld {
     const note = (entry: string) => void this.log.push(entry);
     const plans = (prefix: string, kind: 'train' | 'eval', policyVersion: number): GroupPlan[] =>
       Array.from({ length: this.config.groups_per_iteration }, (_, ordinal) => ({
-        id: `${prefix}/${ordinal}`, trialPrefix: `${prefix.replace('/', '-')}-${ordinal}`, runId: prefix.split('/')[0] ?? '', kind,
-        iteration: 0, take: 1, ordinal, size: this.config.group_size, task: 't', agent: 'a', policyVersion,
+        id: `${prefix}/${ordinal}`,
+        trialPrefix: `${prefix.replace('/', '-')}-${ordinal}`,
+        runId: prefix.split('/')[0] ?? '',
+        kind,
+        iteration: 0,
+        take: 1,
+        ordinal,
+        size: this.config.group_size,
+        task: 't',
+        agent: 'a',
+        policyVersion,
       }));
     return {
       prepareRun: async () => ({ config: this.config, iteration: 0, policyVersion: 0 }),
@@ -59,7 +80,17 @@ export class FakeWorld {
         if (!this.planned.has(all[0]?.id ?? '')) note(`sample ${input.iteration} from ${input.policyVersion}`);
         for (const { id } of all) this.planned.add(id);
         const open = all.filter(({ id }) => !this.ended.has(id));
-        return { open: open.map(({ id }) => id), plans: input.known ? [] : open, last: [], outlived: [], stale: [], eligible: all.length - open.length, wanted: all.length, isReady: open.length === 0 };
+        return {
+          open: open.map(({ id }) => id),
+          plans: input.known ? [] : open,
+          last: [],
+          outlived: [],
+          stale: [],
+          progress: open.map(({ size }) => [size, 0, 0, null]),
+          eligible: all.length - open.length,
+          wanted: all.length,
+          isReady: open.length === 0,
+        };
       },
       planEvaluation: async (input: { runId: string; policyVersion: number }) => {
         note(`evaluate ${input.policyVersion}`);
@@ -72,7 +103,7 @@ export class FakeWorld {
         groupSeconds: this.config.deadlines.group,
         quorum: this.config.group_quorum ?? this.config.group_size,
         stragglers: this.config.stragglers,
-        tellsStragglers: this.config.max_stale_stragglers !== null || this.config.max_concurrent_trials !== null,
+        reportsStragglers: this.config.max_stale_stragglers !== null || this.config.max_concurrent_trials !== null,
       }),
       endGroup: async ({ id }: { id: string }) => {
         if (!this.ended.has(id)) note(`end ${id}`);
@@ -83,8 +114,8 @@ export class FakeWorld {
       },
       configureRun: (input: { changes: Record<string, unknown> }) => this.configureRun(input),
       findOpenTrial: async ({ trialId }: { trialId: string }) => {
-        const [, groupId, member] = /^(.+)-(\d+)$/.exec(trialId) ?? [];
-        return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', member: Number(member) };
+        const [, groupId, trialIndex] = /^(.+)-(\d+)$/.exec(trialId) ?? [];
+        return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', trialIndex: Number(trialIndex) };
       },
       sealTrial: (input: { trialId: string; attempt: number; outcome: Outcome }) => this.sealTrial(input),
       poolHas: async () => true,
@@ -102,7 +133,10 @@ export class FakeWorld {
       }),
       recordVersion: async ({ version }: { version: number }) => note(`record ${version}`),
       beginPublication: async ({ runId, version, isMend }: { runId: string; version: number; isMend?: boolean }) => ({
-        label: `${runId}@${version}`, replicas: ['u'], min_replicas: isMend ? 0 : 1, needed: 1,
+        weight_version: `${runId}@${version}`,
+        replicas: ['u'],
+        min_replicas: isMend ? 0 : 1,
+        needed: 1,
       }),
       endPublication: async ({ version, reports }: { version: number; reports: ReplicaReport[] }) => {
         const confirmed = reports.filter((report) => report.ok).length;
@@ -140,7 +174,18 @@ export class FakeWorld {
         return {};
       },
       publishPolicy: async (input: PublishInput) => ({
-        replicas: [{ url: 'u', ok: true, label: input.label, checksum: 'c', canary_difference: 0, seconds: 0, error: null, ...(await this.publish(input)) }],
+        replicas: [
+          {
+            url: 'u',
+            ok: true,
+            weight_version: input.weight_version,
+            checksum: 'c',
+            canary_difference: 0,
+            seconds: 0,
+            error: null,
+            ...(await this.publish(input)),
+          },
+        ],
       }),
     };
   }

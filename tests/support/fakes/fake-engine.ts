@@ -32,7 +32,7 @@ const LOGPROBS = [-4.25, -2.5, -0.125, -1, -0.5];
 
 /** An engine with vLLM's wire format that can fail in chosen ways. Replies and chunks have the form of vLLM 0.32's. */
 export class FakeEngine extends EngineServer {
-  label = 'default';
+  weightVersion = 'default';
   /** The names of the LoRA adapters that it has loaded. */
   adapters: string[] = [];
   fault: Fault = 'none';
@@ -51,8 +51,8 @@ export class FakeEngine extends EngineServer {
   /** All requests that it got, also those for routes that it does not have, such as `POST /pause`. */
   readonly asked: string[] = [];
 
-  override async start(label = 'default'): Promise<this> {
-    this.label = label;
+  override async start(weightVersion = 'default'): Promise<this> {
+    this.weightVersion = weightVersion;
     return super.start();
   }
 
@@ -66,14 +66,28 @@ export class FakeEngine extends EngineServer {
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
     this.asked.push(`${request.method} ${path}`);
-    if (path === '/health') return this.fault === 'hang' ? undefined : json(response, {}, this.isHealthy && this.fault !== 'dead' ? 200 : 503);
-    if (path === '/weight_info') return json(response, { weight_version: this.label });
+    if (path === '/health')
+      return this.fault === 'hang'
+        ? undefined
+        : json(response, {}, this.isHealthy && this.fault !== 'dead' ? 200 : 503);
+    if (path === '/weight_info') return json(response, { weight_version: this.weightVersion });
     if (path === '/v1/models') {
-      const model = { id: 'policy', object: 'model', created: 7, owned_by: 'vllm', root: '/secret/path', max_model_len: 2048 };
-      return json(response, { object: 'list', data: [model, ...this.adapters.map((id) => ({ ...model, id, parent: 'policy', max_model_len: null }))] });
+      const model = {
+        id: 'policy',
+        object: 'model',
+        created: 7,
+        owned_by: 'vllm',
+        root: '/secret/path',
+        max_model_len: 2048,
+      };
+      return json(response, {
+        object: 'list',
+        data: [model, ...this.adapters.map((id) => ({ ...model, id, parent: 'policy', max_model_len: null }))],
+      });
     }
     const body = JSON.parse(await text(request)) as Record<string, unknown>;
-    if (body.model !== undefined && !['policy', ...this.adapters].includes(String(body.model))) return json(response, error('NotFoundError', `The model ${String(body.model)} does not exist.`, 404), 404);
+    if (body.model !== undefined && !['policy', ...this.adapters].includes(String(body.model)))
+      return json(response, error('NotFoundError', `The model ${String(body.model)} does not exist.`, 404), 404);
     const probe = probeReply(path, body, this.logprobsMode);
     if (probe) return json(response, probe);
     if (path === '/v1/chat/completions/render') return json(response, error('NotFoundError', 'Not Found', 404), 404);
@@ -84,11 +98,13 @@ export class FakeEngine extends EngineServer {
     });
     const { fault } = this;
     if (fault === 'refuse') return void request.socket.destroy();
-    if (fault === 'status_500' || fault === 'dead') return json(response, error('EngineDeadError', 'engine core died', 500), 500);
+    if (fault === 'status_500' || fault === 'dead')
+      return json(response, error('EngineDeadError', 'engine core died', 500), 500);
     if (fault === 'status_503') return json(response, error('ServiceUnavailableError', 'the queue is full', 503), 503);
     if (fault === 'bad_request') return json(response, error('BadRequestError', 'top_k must be an integer', 400), 400);
     if (fault === 'context_too_long') {
-      const message = "This model's maximum context length is 2048 tokens. However, your prompt contains 4000 input tokens.";
+      const message =
+        "This model's maximum context length is 2048 tokens. However, your prompt contains 4000 input tokens.";
       return json(response, { error: { ...error('BadRequestError', message, 400).error, param: 'input_tokens' } }, 400);
     }
     if (fault === 'hang' && body.stream !== true) return;
@@ -113,7 +129,13 @@ export class FakeEngine extends EngineServer {
       ...(this.fault === 'no_ids' ? {} : { token_ids: IDS.slice(0, count) }),
     };
     const ids = this.fault === 'no_ids' ? {} : { prompt_token_ids: PROMPT };
-    const reply = { ...head('chat.completion'), choices: [choice], usage: this.#usage(count), ...ids, kv_transfer_params: null };
+    const reply = {
+      ...head('chat.completion'),
+      choices: [choice],
+      usage: this.#usage(count),
+      ...ids,
+      kv_transfer_params: null,
+    };
     if (this.fault !== 'cut') return json(response, reply);
     response.writeHead(200, { 'content-type': 'application/json' });
     response.write(JSON.stringify(reply).slice(0, 40));
@@ -173,9 +195,9 @@ export class FakeEngine extends EngineServer {
     }
   }
 
-  /** With adapters this is still the base's label, because vLLM has no other. */
+  /** With adapters this is still the base's weight version, because vLLM has no other. */
   #versions(count: number) {
-    return this.adapters.length > 0 ? { weight_versions: [{ version: this.label, start: 0, end: count }] } : {};
+    return this.adapters.length > 0 ? { weight_versions: [{ version: this.weightVersion, start: 0, end: count }] } : {};
   }
 
   #count(body: Record<string, unknown>): number {
@@ -189,10 +211,21 @@ export class FakeEngine extends EngineServer {
 
   #logprobs(from: number, to: number) {
     const skip = this.fault === 'wrong_lengths' && to > 1 ? 1 : 0;
-    return WORDS.slice(from, to - skip).map((token, i) => ({ token, logprob: LOGPROBS[from + i], bytes: null, top_logprobs: [] }));
+    return WORDS.slice(from, to - skip).map((token, i) => ({
+      token,
+      logprob: LOGPROBS[from + i],
+      bytes: null,
+      top_logprobs: [],
+    }));
   }
 }
 
-const head = (object: string) => ({ id: 'chatcmpl-1', object, created: 7, model: 'policy', system_fingerprint: 'fake' });
+const head = (object: string) => ({
+  id: 'chatcmpl-1',
+  object,
+  created: 7,
+  model: 'policy',
+  system_fingerprint: 'fake',
+});
 
 const error = (type: string, message: unknown, code: number) => ({ error: { message, type, param: null, code } });

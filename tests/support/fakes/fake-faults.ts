@@ -31,7 +31,10 @@ export class FullDisk {
 }
 
 /** Makes `planGroups` reopen groups as the store does: groups with unfinished trials run again. */
-export function reopening(world: FakeWorld, planGroups: ReturnType<FakeWorld['general']>['planGroups']): typeof planGroups {
+export function reopening(
+  world: FakeWorld,
+  planGroups: ReturnType<FakeWorld['general']>['planGroups'],
+): typeof planGroups {
   return async (input) => {
     if (input.reopen) for (const id of world.planned) if (id.includes(`/${input.iteration}.`)) world.ended.delete(id);
     return planGroups(input);
@@ -72,6 +75,9 @@ export function closingDuringPoll(world: FakeWorld, client: Client, id: string) 
 async function knowsOfClosed(client: Client, id: string, child: string): Promise<boolean> {
   const { EVENT_TYPE_WORKFLOW_TASK_COMPLETED: completed } = proto.temporal.api.enums.v1.EventType;
   const { events } = await client.workflow.getHandle(id).fetchHistory();
-  const closed = events?.findIndex((event) => event.childWorkflowExecutionCompletedEventAttributes?.workflowExecution?.workflowId === child) ?? -1;
+  const closed =
+    events?.findIndex(
+      (event) => event.childWorkflowExecutionCompletedEventAttributes?.workflowExecution?.workflowId === child,
+    ) ?? -1;
   return closed >= 0 && events?.slice(closed).some(({ eventType }) => eventType === completed) === true;
 }

@@ -29,7 +29,11 @@ export class ListeningProxy extends EngineServer {
     response.on('close', () => gone.abort());
     const method = request.method === 'GET' ? 'GET' : 'POST';
     const reply = await this.#engine.send({ method, path, ...(method === 'GET' ? {} : { body }), signal: gone.signal });
-    const isReply = reply.status === 200 && !isMaskProbe(path, asked) && (path === GENERATE || asked.return_token_ids === true) && !/render$/.test(path);
+    const isReply =
+      reply.status === 200 &&
+      !isMaskProbe(path, asked) &&
+      (path === GENERATE || asked.return_token_ids === true) &&
+      !/render$/.test(path);
     response.writeHead(reply.status, { 'content-type': reply.contentType });
     const decoder = new TextDecoder();
     let said = '';
@@ -51,7 +55,10 @@ export class ListeningProxy extends EngineServer {
 
 /** Reads the replies of a whole body or of a stream's events. */
 function repliesIn(asked: JsonObject, said: string): GeneratedReply[] {
-  const events = asked.stream === true ? said.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : [])) : [said];
+  const events =
+    asked.stream === true
+      ? said.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : []))
+      : [said];
   const replies: GeneratedReply[] = [];
   let prompt = Array.isArray(asked.token_ids) ? asked.token_ids.map(Number) : null;
   for (const event of events.map(parseObject)) {

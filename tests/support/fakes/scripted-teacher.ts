@@ -16,7 +16,9 @@ export class ScriptedTeacher extends EngineServer {
     this.asked.push(asked);
     if (request.url !== '/v1/completions' || this.status !== 200) return json(response, 'no such model', this.status);
     if (this.body !== null) return void response.end(this.body);
-    const entries = asked.prompt.map((id, i) => (i === 0 ? null : { [id]: { logprob: -(id + 1) / 10, rank: 1, decoded_token: 'x' } }));
+    const entries = asked.prompt.map((id, i) =>
+      i === 0 ? null : { [id]: { logprob: -(id + 1) / 10, rank: 1, decoded_token: 'x' } },
+    );
     return json(response, { choices: [{ index: 0, text: 'y', prompt_logprobs: entries }] });
   }
 }

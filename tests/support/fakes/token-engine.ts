@@ -13,24 +13,39 @@ type Line = { text: string; ends?: boolean; spelled?: (text: string) => number[]
 type Cue = { lines: Line[]; log: string };
 /** `text` is what is shown of its ids, `stop_reason` the stop string that ended it. */
 type SampledReply = { ids: number[]; text: string; finish_reason: string; stop_reason?: string };
-type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue; chat_template_kwargs?: { cue?: Cue }; answer?: Line };
+type Body = Record<string, unknown> & {
+  messages: ToyMessage[];
+  tools?: unknown;
+  stream?: boolean;
+  n?: number;
+  cue?: Cue;
+  chat_template_kwargs?: { cue?: Cue };
+  answer?: Line;
+};
 export type ToyRequest = { path: string; body: Body; response: ServerResponse };
 
 /** Spans of a reply whose first half version 1 of a run sampled, and whose second half version 2. */
 export const HALVES: TokenEngine['spans'] = (tokens) => {
   const half = Math.floor(tokens / 2);
-  return [{ version: 'run@1', start: 0, end: half }, { version: 'run@2', start: half, end: tokens }];
+  return [
+    { version: 'run@1', start: 0, end: half },
+    { version: 'run@2', start: half, end: tokens },
+  ];
 };
 
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. Its replies come from `script`. */
 export class TokenEngine extends EngineServer {
-  label = 'default';
-  /** Returns which weights sampled so many tokens. By default all are its label's. */
-  spans: (tokens: number) => { version: string; start: number; end: number }[] = (tokens) => [{ version: this.label, start: 0, end: tokens }];
+  weightVersion = 'default';
+  /** Returns which weights sampled so many tokens. By default all are its weight version's. */
+  spans: (tokens: number) => { version: string; start: number; end: number }[] = (tokens) => [
+    { version: this.weightVersion, start: 0, end: tokens },
+  ];
   /** The texts of the next replies, whose ids are misspelled on purpose. `ends: false` means that a reply is cut by its length. */
   script: Line[] = [];
   /** Answers by the request itself when the script is used up. */
-  answer: (asked: { messages: ToyMessage[]; tools?: unknown; answer?: Line }) => Line = () => ({ text: 'nothing to say' });
+  answer: (asked: { messages: ToyMessage[]; tools?: unknown; answer?: Line }) => Line = () => ({
+    text: 'nothing to say',
+  });
   /** The most tokens of a prompt with its completion. */
   context = 100_000;
   /** True when it has the routes for ids. */
@@ -72,9 +87,12 @@ export class TokenEngine extends EngineServer {
     const routed = await this.route(request.method ?? '', path, body);
     if (routed !== undefined) return json(response, routed);
     if (path === '/health') return json(response, {});
-    if (path === '/weight_info') return json(response, { weight_version: this.label });
+    if (path === '/weight_info') return json(response, { weight_version: this.weightVersion });
     if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
-    const probe = probeReply(path, body, 'processed_logprobs', { masks: this.mask !== null, bindsTools: this.bindsTools });
+    const probe = probeReply(path, body, 'processed_logprobs', {
+      masks: this.mask !== null,
+      bindsTools: this.bindsTools,
+    });
     if (probe) return json(response, probe);
     await this.before({ path, body, response });
     if (response.destroyed) return;
@@ -87,18 +105,31 @@ export class TokenEngine extends EngineServer {
     if (!this.scaleOut) return json(response, { detail: 'Not Found' }, 404);
     if (path === '/tokenize') return json(response, { tokens: encode(String(body.prompt)) });
     if (path === '/detokenize') return json(response, { prompt: decode(body.tokens as number[]) });
-    if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100, n: body.n, stop: body.stop }, cue: body.cue, answer: this.answer(body) });
+    if (path === '/v1/chat/completions/render')
+      return json(response, {
+        token_ids: encode(template(body)),
+        sampling_params: { max_tokens: 100, n: body.n, stop: body.stop },
+        cue: body.cue,
+        answer: this.answer(body),
+      });
     if (path === '/v1/chat/completions/derender') return this.#derender(body, response);
     if (path === '/inference/v1/generate') return this.#generate(body, response);
     json(response, { detail: 'Not Found' }, 404);
   }
 
-  #sample(prompt: number[], { n, stop }: { n?: unknown; stop?: unknown }, cue?: Cue, answer: Line = { text: 'nothing to say' }): SampledReply[] {
+  #sample(
+    prompt: number[],
+    { n, stop }: { n?: unknown; stop?: unknown },
+    cue?: Cue,
+    answer: Line = { text: 'nothing to say' },
+  ): SampledReply[] {
     return Array.from({ length: typeof n === 'number' ? n : 1 }, (_, i) => {
       const { text, ends = true, spelled = misspell } = cue?.lines[i] ?? this.script.shift() ?? answer;
       const sampled = sample(spelled(text), ends, stop);
       const { ids } = sampled;
-      const versions = this.spans(ids.length).flatMap(({ version, start, end }) => Array<number | null>(end - start).fill(versionOf(version)));
+      const versions = this.spans(ids.length).flatMap(({ version, start, end }) =>
+        Array<number | null>(end - start).fill(versionOf(version)),
+      );
       const generated = { prompt, completion: ids, logprobs: ids.map(this.logprob), versions };
       if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), generated]);
       else this.generated.push(generated);
@@ -111,18 +142,41 @@ export class TokenEngine extends EngineServer {
     const sampled = this.#sample(prompt, body, body.cue, this.answer(body));
     const choices = sampled.map(({ ids, text, finish_reason, ...ended }, index) => {
       const { message, finish } = this.#parse(text, body.tools, finish_reason);
-      return { index, token_ids: ids, logprobs: this.#logprobs(ids), message, finish_reason: finish, ...ended, weight_versions: this.spans(ids.length) };
+      return {
+        index,
+        token_ids: ids,
+        logprobs: this.#logprobs(ids),
+        message,
+        finish_reason: finish,
+        ...ended,
+        weight_versions: this.spans(ids.length),
+      };
     });
     const usage = usageOf(prompt, sampled);
     const id = `chatcmpl-${randomUUID()}`;
-    if (!body.stream) return json(response, { id, object: 'chat.completion', created: 1, model: 'policy', choices, usage, prompt_token_ids: prompt });
+    if (!body.stream)
+      return json(response, {
+        id,
+        object: 'chat.completion',
+        created: 1,
+        model: 'policy',
+        choices,
+        usage,
+        prompt_token_ids: prompt,
+      });
     const head = { id, object: 'chat.completion.chunk', created: 1, model: 'policy' };
-    const opening = choices.map(({ index }) => ({ ...head, choices: [{ index, delta: { role: 'assistant', content: '' }, finish_reason: null }], ...(index === 0 ? { prompt_token_ids: prompt } : {}) }));
+    const opening = choices.map(({ index }) => ({
+      ...head,
+      choices: [{ index, delta: { role: 'assistant', content: '' }, finish_reason: null }],
+      ...(index === 0 ? { prompt_token_ids: prompt } : {}),
+    }));
     const said = choices.flatMap(({ message, ...choice }) => {
       const { role: _, tool_calls, ...rest } = message;
       const calls = tool_calls?.map((call, index) => ({ index, ...call }));
       const delta = { ...rest, ...(calls ? { tool_calls: calls } : {}) };
-      const parts = this.inParts ? partsOf(delta).map((part) => ({ index: choice.index, delta: part, finish_reason: null })) : [];
+      const parts = this.inParts
+        ? partsOf(delta).map((part) => ({ index: choice.index, delta: part, finish_reason: null }))
+        : [];
       return [...parts, { ...choice, delta: this.inParts ? {} : delta }].map((each) => ({ ...head, choices: [each] }));
     });
     void events(response, [...opening, ...said, { ...head, choices: [], usage }], this.pace);
@@ -134,51 +188,100 @@ export class TokenEngine extends EngineServer {
     const usage = usageOf(prompt, sampled);
     const head = { id: 'c', object: 'text_completion', created: 1, model: 'policy' };
     const choices = sampled.map(({ ids, ...said }, index) => ({
-      index, ...said, token_ids: ids, prompt_token_ids: prompt, weight_versions: this.spans(ids.length), logprobs: { token_logprobs: ids.map(this.logprob), tokens: ids.map(String) },
+      index,
+      ...said,
+      token_ids: ids,
+      prompt_token_ids: prompt,
+      weight_versions: this.spans(ids.length),
+      logprobs: { token_logprobs: ids.map(this.logprob), tokens: ids.map(String) },
     }));
     if (!body.stream) return json(response, { ...head, choices, usage });
-    void events(response, [...choices.map((choice) => ({ ...head, choices: [choice] })), { ...head, choices: [], usage }]);
+    void events(response, [
+      ...choices.map((choice) => ({ ...head, choices: [choice] })),
+      { ...head, choices: [], usage },
+    ]);
   }
 
   #generate(body: Record<string, unknown>, response: ServerResponse): void {
     const prompt = body.token_ids as number[];
-    const sampled = this.#sample(prompt, body.sampling_params as { n?: unknown; stop?: unknown }, body.cue as Cue | undefined, body.answer as Line | undefined);
+    const sampled = this.#sample(
+      prompt,
+      body.sampling_params as { n?: unknown; stop?: unknown },
+      body.cue as Cue | undefined,
+      body.answer as Line | undefined,
+    );
     const request_id = `g${++this.#serial}`;
     const usage = usageOf(prompt, sampled);
     const asText = body.output_mode === 'text';
     const choices = sampled.map(({ ids, text, ...ended }, index) => ({
-      index, ...(asText ? { text } : {}), token_ids: ids, logprobs: this.#logprobs(ids), ...this.#masks(ids), ...ended, weight_versions: this.spans(ids.length),
+      index,
+      ...(asText ? { text } : {}),
+      token_ids: ids,
+      logprobs: this.#logprobs(ids),
+      ...this.#masks(ids),
+      ...ended,
+      weight_versions: this.spans(ids.length),
     }));
     if (!body.stream) return json(response, { request_id, choices, usage });
     const chunks = sampled.map(({ ids, text: all, finish_reason, ...ended }, index) => {
       let sent = '';
       return ids.map((id, i) => {
         // Text is shown when its characters are whole.
-        const soFar = decode(ids.slice(0, i + 1)).replace(/\uFFFD+$/, i === ids.length - 1 ? '$&' : '').slice(0, all.length);
+        const soFar = decode(ids.slice(0, i + 1))
+          .replace(/\uFFFD+$/, i === ids.length - 1 ? '$&' : '')
+          .slice(0, all.length);
         const text = soFar.slice(sent.length);
         sent = soFar;
         const last = i === ids.length - 1;
-        const choice = { index, text, token_ids: [id], logprobs: this.#logprobs([id]), ...this.#masks([id]), finish_reason: last ? finish_reason : null };
-        return { request_id, choices: [{ ...choice, ...(last ? { ...ended, weight_versions: this.spans(ids.length) } : {}) }] };
+        const choice = {
+          index,
+          text,
+          token_ids: [id],
+          logprobs: this.#logprobs([id]),
+          ...this.#masks([id]),
+          finish_reason: last ? finish_reason : null,
+        };
+        return {
+          request_id,
+          choices: [{ ...choice, ...(last ? { ...ended, weight_versions: this.spans(ids.length) } : {}) }],
+        };
       });
     });
-    const rows = Array.from({ length: Math.max(...chunks.map((each) => each.length)) }, (_, i) => chunks.flatMap((each) => each[i]?.choices ?? []).toReversed());
+    const rows = Array.from({ length: Math.max(...chunks.map((each) => each.length)) }, (_, i) =>
+      chunks.flatMap((each) => each[i]?.choices ?? []).toReversed(),
+    );
     const sent = this.together ? rows.map((row) => ({ request_id, choices: row })) : chunks.flat();
     void events(response, [...sent, { request_id, choices: [], usage }], this.pace);
   }
 
   #derender(body: Record<string, unknown>, response: ServerResponse): void {
     const asked = body.chat_request as Body | undefined;
-    if (this.parses && !asked) return json(response, { error: { message: 'chat_request is required when a parser is configured', code: 400 } }, 400);
-    const { choices, usage } = body.generate_response as { choices: { index?: number; token_ids: number[]; finish_reason: string }[]; usage?: unknown };
-    if (choices.some((choice) => !choice.token_ids.length)) return json(response, { error: { message: 'a choice has empty or null token_ids', code: 400 } }, 400);
+    if (this.parses && !asked)
+      return json(
+        response,
+        { error: { message: 'chat_request is required when a parser is configured', code: 400 } },
+        400,
+      );
+    const { choices, usage } = body.generate_response as {
+      choices: { index?: number; token_ids: number[]; finish_reason: string }[];
+      usage?: unknown;
+    };
+    if (choices.some((choice) => !choice.token_ids.length))
+      return json(response, { error: { message: 'a choice has empty or null token_ids', code: 400 } }, 400);
     const derendered = choices.map((choice, index) => {
       // A parser sees special tokens, also the one that ended the turn. The finish reason is the generation's.
       const text = decode(choice.token_ids) + (this.parses && choice.token_ids.at(-1) === END ? '<|im_end|>' : '');
       const { message } = this.#parse(text, asked?.tools, choice.finish_reason);
       return { index: choice.index ?? index, message, finish_reason: choice.finish_reason, logprobs: null };
     });
-    json(response, { id: `chatcmpl-${randomUUID()}`, object: 'chat.completion', created: 1, model: 'policy', choices: derendered, usage });
+    json(response, {
+      id: `chatcmpl-${randomUUID()}`,
+      object: 'chat.completion',
+      created: 1,
+      model: 'policy',
+      choices: derendered,
+      usage,
+    });
   }
 
   #masks(ids: number[]) {
@@ -187,7 +290,14 @@ export class TokenEngine extends EngineServer {
   }
 
   #logprobs(ids: number[]) {
-    return { content: ids.map((id) => ({ token: decode([id]), logprob: this.logprob(id), bytes: bytesOf(id), top_logprobs: [] })) };
+    return {
+      content: ids.map((id) => ({
+        token: decode([id]),
+        logprob: this.logprob(id),
+        bytes: bytesOf(id),
+        top_logprobs: [],
+      })),
+    };
   }
 
   #parse(whole: string, tools: unknown, finish: string) {
@@ -198,13 +308,23 @@ export class TokenEngine extends EngineServer {
     const calls = found.flatMap(([, inner]) => {
       try {
         const { name, arguments: given } = JSON.parse(inner ?? '') as { name: string; arguments: unknown };
-        return [{ id: `call-${++this.#serial}`, type: 'function', function: { name, arguments: JSON.stringify(given, null, 1) } }];
+        return [
+          {
+            id: `call-${++this.#serial}`,
+            type: 'function',
+            function: { name, arguments: JSON.stringify(given, null, 1) },
+          },
+        ];
       } catch {
         return [];
       }
     });
-    if (calls.length === 0) return { message: { role: 'assistant', content: text, tool_calls: undefined, ...reasoning }, finish };
-    return { message: { role: 'assistant', content: text.slice(0, found[0]?.index), tool_calls: calls, ...reasoning }, finish: finish === 'stop' ? 'tool_calls' : finish };
+    if (calls.length === 0)
+      return { message: { role: 'assistant', content: text, tool_calls: undefined, ...reasoning }, finish };
+    return {
+      message: { role: 'assistant', content: text.slice(0, found[0]?.index), tool_calls: calls, ...reasoning },
+      finish: finish === 'stop' ? 'tool_calls' : finish,
+    };
   }
 }
 
@@ -215,23 +335,33 @@ function sample(spelled: readonly number[], ends: boolean, stop: unknown): Sampl
     const ids = spelled.slice(0, end);
     const said = decode(ids);
     const stop_reason = stops.find((each) => said.includes(each));
-    if (stop_reason !== undefined) return { ids, text: said.slice(0, said.indexOf(stop_reason)), finish_reason: 'stop', stop_reason };
+    if (stop_reason !== undefined)
+      return { ids, text: said.slice(0, said.indexOf(stop_reason)), finish_reason: 'stop', stop_reason };
   }
   return { ids: [...spelled, ...(ends ? [END] : [])], text: decode(spelled), finish_reason: ends ? 'stop' : 'length' };
 }
 
-function versionOf(label: string): number | null {
-  const version = /@(\d+)$/.exec(label)?.[1];
+function versionOf(weightVersion: string): number | null {
+  const version = /@(\d+)$/.exec(weightVersion)?.[1];
   return version === undefined ? null : Number(version);
 }
 
-type Delta = { content?: string; reasoning?: string; tool_calls?: { index: number; function: { name?: string; arguments: string } }[] };
+type Delta = {
+  content?: string;
+  reasoning?: string;
+  tool_calls?: { index: number; function: { name?: string; arguments: string } }[];
+};
 
 /** Splits a message into its reasoning, its text, each tool call's head, and its arguments in two parts. */
 function partsOf({ reasoning, content, tool_calls = [] }: Delta): Delta[] {
   const calls = tool_calls.flatMap((call): Delta[] => {
-    const { index, function: { name, arguments: given } } = call;
-    const rest = [given.slice(0, 3), given.slice(3)].map((part) => ({ tool_calls: [{ index, function: { arguments: part } }] }));
+    const {
+      index,
+      function: { name, arguments: given },
+    } = call;
+    const rest = [given.slice(0, 3), given.slice(3)].map((part) => ({
+      tool_calls: [{ index, function: { arguments: part } }],
+    }));
     return [{ tool_calls: [{ ...call, function: { name, arguments: '' } }] }, ...rest];
   });
   return [...(reasoning ? [{ reasoning }] : []), { content }, ...calls];

@@ -1,7 +1,10 @@
 /** A tokenizer and chat template whose text does not tokenise back: the sampler may spell a pair of letters as two tokens. */
 export const START = 0;
 export const END = 1;
-const SPECIAL = new Map([['<|im_start|>', START], ['<|im_end|>', END]]);
+const SPECIAL = new Map([
+  ['<|im_start|>', START],
+  ['<|im_end|>', END],
+]);
 const BYTE = 10;
 const PAIR = 300;
 const [A, Z] = [97, 122];
@@ -39,19 +42,31 @@ export function bytesOf(id: number): number[] {
 }
 
 /** Returns the text of ids without special tokens, as vLLM does. */
-export const decode = (ids: readonly number[]): string => new TextDecoder().decode(Uint8Array.from(ids.flatMap(bytesOf)));
+export const decode = (ids: readonly number[]): string =>
+  new TextDecoder().decode(Uint8Array.from(ids.flatMap(bytesOf)));
 
-export type ToyMessage = { role: string; content?: unknown; tool_calls?: { function: { name: string; arguments: string } }[] };
+export type ToyMessage = {
+  role: string;
+  content?: unknown;
+  tool_calls?: { function: { name: string; arguments: string } }[];
+};
 
 /** Renders a conversation. Tool calls are written anew, as by real templates, and not as they were sampled. */
 export function template(body: { messages: ToyMessage[]; tools?: unknown; add_generation_prompt?: boolean }): string {
   const tools = body.tools ? `<|im_start|>system\ntools: ${JSON.stringify(body.tools)}<|im_end|>\n` : '';
   const turns = body.messages.map(({ role, content, tool_calls = [] }) => {
-    const calls = tool_calls.map((call) => `\n<tool_call>${JSON.stringify({ name: call.function.name, arguments: JSON.parse(call.function.arguments) })}</tool_call>`);
+    const calls = tool_calls.map(
+      (call) =>
+        `\n<tool_call>${JSON.stringify({ name: call.function.name, arguments: JSON.parse(call.function.arguments) })}</tool_call>`,
+    );
     return `<|im_start|>${role}\n${textOf(content)}${calls.join('')}<|im_end|>\n`;
   });
   return tools + turns.join('') + (body.add_generation_prompt === false ? '' : '<|im_start|>assistant\n');
 }
 
 const textOf = (content: unknown): string =>
-  typeof content === 'string' ? content : Array.isArray(content) ? content.map((part: { text?: string }) => part.text ?? '').join('\n') : '';
+  typeof content === 'string'
+    ? content
+    : Array.isArray(content)
+      ? content.map((part: { text?: string }) => part.text ?? '').join('\n')
+      : '';

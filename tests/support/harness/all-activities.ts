@@ -1,5 +1,10 @@
 import type { Deps } from '../../../activities/deps.ts';
-import { createActivities, type GeneralActivities, type HostActivities, type SandboxActivities } from '../../../activities/index.ts';
+import {
+  createActivities,
+  type GeneralActivities,
+  type HostActivities,
+  type SandboxActivities,
+} from '../../../activities/index.ts';
 
 export type AllActivities = GeneralActivities & SandboxActivities & HostActivities;
 

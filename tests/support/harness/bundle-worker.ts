@@ -19,7 +19,10 @@ export type WorkerBundle = Bundle & {
 /** Bundles the Worker as `wrangler deploy` does, without deploying it. */
 export async function bundleWorker(...flags: string[]): Promise<WorkerBundle> {
   const folder = await mkdtemp(path.join(tmpdir(), 'trialgate-worker-'));
-  const wrangler = path.join(path.dirname(createRequire(import.meta.url).resolve('wrangler/package.json')), 'bin/wrangler.js');
+  const wrangler = path.join(
+    path.dirname(createRequire(import.meta.url).resolve('wrangler/package.json')),
+    'bin/wrangler.js',
+  );
   const env = { PATH: process.env.PATH, HOME: folder, WRANGLER_SEND_METRICS: 'false', CI: 'true' };
   const args = [wrangler, 'deploy', '--dry-run', '--outdir', folder, '--config', CONFIG, ...flags];
   const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: folder, env });

@@ -30,7 +30,11 @@ export class ComponentProcess {
     const child = spawn(file, args, { env, cwd, detached: true, stdio: ['ignore', log, log] });
     closeSync(log);
     this.#process = identify(child.pid ?? 0);
-    for (const end = Date.now() + readyWithinMs; !(await isReady(this.pid, never).catch(() => false)); await sleep(100)) {
+    for (
+      const end = Date.now() + readyWithinMs;
+      !(await isReady(this.pid, never).catch(() => false));
+      await sleep(100)
+    ) {
       if (child.exitCode !== null || Date.now() > end) throw new Error(`${name} does not serve: see ${this.#log}`);
     }
   }

@@ -28,7 +28,11 @@ export class TestDeployment {
 
   /** Runs the `trialgate` command as a user would, and returns its output. */
   async trialgate(...args: string[]): Promise<string> {
-    const { stdout } = await run(INSTALLS.node, [INSTALLS.main, ...args], { env: this.env, cwd: this.home, maxBuffer: 2 ** 26 });
+    const { stdout } = await run(INSTALLS.node, [INSTALLS.main, ...args], {
+      env: this.env,
+      cwd: this.home,
+      maxBuffer: 2 ** 26,
+    });
     return stdout;
   }
 
@@ -39,7 +43,8 @@ export class TestDeployment {
   /** Kills a component's whole process group, or the supervisor. Returns the number of killed processes. */
   kill(name: string): number {
     const state = readState(this.home);
-    const leader = name === 'supervisor' ? state?.supervisor : state?.components.find((each) => each.name === name)?.process;
+    const leader =
+      name === 'supervisor' ? state?.supervisor : state?.components.find((each) => each.name === name)?.process;
     if (!leader || !isAlive(leader)) throw new Error(`${name} does not run`);
     const group = name === 'supervisor' ? [leader.pid] : groupOf(leader);
     for (const pid of group) process.kill(pid, 'SIGKILL');

@@ -13,7 +13,15 @@ export async function gatewayBeforeVllm(url: string, databaseUrl: string, signal
   const engine = new UndiciConnection(url);
   const replies = new Replies();
   const proxy = await new ListeningProxy(engine, (generated) => replies.add(generated)).start();
-  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [proxy.url], databaseUrl, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings: { holdMs: 60_000 } });
+  const gateway = await startGateway({
+    host: '127.0.0.1',
+    port: 0,
+    engines: [proxy.url],
+    databaseUrl,
+    adminKey: ADMIN_KEY,
+    secret: 'a secret of sixteen characters',
+    settings: { holdMs: 60_000 },
+  });
   return {
     ...onSmallModel({ url: gateway.url, adminKey: ADMIN_KEY }, engine, replies.take, signal),
     unmatched: () => (replies.left > 0 ? [`the engine gave ${replies.left} replies that no record holds`] : []),

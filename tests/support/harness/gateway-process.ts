@@ -24,10 +24,25 @@ export class GatewayProcess {
   /** Resolves when it listens. */
   async start(): Promise<this> {
     const { engines, databaseUrl, adminKey, secret } = this.#options;
-    const given = ['--port', this.#port, '--host', '127.0.0.1', '--database-url', databaseUrl, '--admin-key', adminKey, '--secret', secret];
+    const given = [
+      '--port',
+      this.#port,
+      '--host',
+      '127.0.0.1',
+      '--database-url',
+      databaseUrl,
+      '--admin-key',
+      adminKey,
+      '--secret',
+      secret,
+    ];
     const args = [MAIN, 'gateway', ...given, ...engines.flatMap((url) => ['--engine', url])];
     // The child stops when its channel closes, which happens when this process dies.
-    const child = spawn(process.execPath, args, { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: ['ignore', 'pipe', 'pipe', 'ipc'] });
+    const child = spawn(process.execPath, args, {
+      cwd: tmpdir(),
+      env: { PATH: process.env['PATH'] },
+      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+    });
     this.#child = child;
     let said = '';
     const listening = Promise.withResolvers<string>();

@@ -30,7 +30,8 @@ type Options = Partial<NodeGatewayOptions>;
 export const useGateway = (options: Options = {}): TestGateway => eachWithOwn(useDatabase(new TestGateway()), options);
 
 /** Does the same on a server that no other file uses, for tests that stop it or change its settings. */
-export const useGatewayOnServer = (options: Options = {}) => eachWithOwn(useServer(new TestGateway<TestPostgres>()), options);
+export const useGatewayOnServer = (options: Options = {}) =>
+  eachWithOwn(useServer(new TestGateway<TestPostgres>()), options);
 
 /**
  * Gives all tests of a file one gateway, and each a fresh engine at the same address. The gateway of a test that restarts it ends with that
@@ -121,9 +122,9 @@ export class TestGateway<P extends TestDatabase = TestDatabase> {
     await this.start(options);
   }
 
-  /** Gives the engine's pool to `runId` and sets its label. */
-  async givePool(runId: string, label: string, inRotation = true): Promise<void> {
-    await this.db.update(replicas).set({ runId, label, inRotation, updatedAt: new Date() });
+  /** Gives the engine's pool to `runId` and sets its weight version. */
+  async givePool(runId: string, weightVersion: string, inRotation = true): Promise<void> {
+    await this.db.update(replicas).set({ runId, weightVersion, inRotation, updatedAt: new Date() });
     await new Promise((resolve) => setTimeout(resolve, 250));
   }
 
@@ -163,10 +164,14 @@ export class TestGateway<P extends TestDatabase = TestDatabase> {
     });
   }
 
-  /** Returns the values of `/metrics` by name and labels. */
+  /** Returns the values of `/metrics` by name and weight versions. */
   async metrics(): Promise<Record<string, number>> {
-    const lines = (await (await fetch(`${this.gateway.url}/metrics`)).text()).split('\n').filter((line) => line && !line.startsWith('#'));
-    return Object.fromEntries(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]));
+    const lines = (await (await fetch(`${this.gateway.url}/metrics`)).text())
+      .split('\n')
+      .filter((line) => line && !line.startsWith('#'));
+    return Object.fromEntries(
+      lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]),
+    );
   }
 }
 
@@ -193,7 +198,13 @@ export async function readStream(response: Response) {
   const events = text.split('\n\n').filter((event) => event !== '' && !event.startsWith(':'));
   const data = events.map((event) => event.replace(/^data: /, ''));
   const chunks = data.filter((event) => event !== '[DONE]').map((event) => JSON.parse(event) as Chunk);
-  return { text, broken, done: data.includes('[DONE]'), chunks, finish: chunks.find((chunk) => chunk.choices?.[0]?.finish_reason) };
+  return {
+    text,
+    broken,
+    done: data.includes('[DONE]'),
+    chunks,
+    finish: chunks.find((chunk) => chunk.choices?.[0]?.finish_reason),
+  };
 }
 
 export type Chunk = Record<string, unknown> & {

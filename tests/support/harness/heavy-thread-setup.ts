@@ -13,7 +13,8 @@ declare module 'vitest' {
 }
 
 /** Only CommonJS code in a bundled module needs these. */
-const REQUIRE = "import { createRequire as requireFrom } from 'node:module'; const require = requireFrom(import.meta.url);";
+const REQUIRE =
+  "import { createRequire as requireFrom } from 'node:module'; const require = requireFrom(import.meta.url);";
 
 /** Bundles the heavy thread into one file. From 700 files it takes a second of processor time to start, in each of dozens of gateways. */
 export default async function setup(project: TestProject): Promise<() => void> {
@@ -22,7 +23,17 @@ export default async function setup(project: TestProject): Promise<() => void> {
   const outfile = path.join(folder, 'heavy-thread.mjs');
   const entry = fileURLToPath(new URL('../../../gateway/node/heavy-thread-main.ts', import.meta.url));
   process.once('exit', remove);
-  await build({ entryPoints: [entry], outfile, bundle: true, platform: 'node', format: 'esm', target: 'node24', external: ['pg-native'], banner: { js: REQUIRE }, logLevel: 'error' });
+  await build({
+    entryPoints: [entry],
+    outfile,
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    target: 'node24',
+    external: ['pg-native'],
+    banner: { js: REQUIRE },
+    logLevel: 'error',
+  });
   project.provide('heavyThread', pathToFileURL(outfile).href);
   return () => {
     process.off('exit', remove);

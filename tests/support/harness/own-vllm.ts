@@ -15,21 +15,63 @@ import { shallowModel } from './shallow-model.ts';
 type Options = { args?: readonly string[]; cacheGiB?: number; layers?: number };
 
 /** Runs `body` with a real vLLM that parses tool calls. */
-export async function withVllm<T>(body: (url: string) => Promise<T>, signal: AbortSignal, { args: more = [], cacheGiB = 1, layers }: Options = {}): Promise<T> {
+export async function withVllm<T>(
+  body: (url: string) => Promise<T>,
+  signal: AbortSignal,
+  { args: more = [], cacheGiB = 1, layers }: Options = {},
+): Promise<T> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-vllm-'));
   const model = layers === undefined ? INSTALLS.smallModel : await shallowModel(join(home, 'model'), layers);
   const port = await freePort('127.0.0.1');
   const args = [
-    '-m', 'vllm.entrypoints.openai.api_server', '--model', model, '--served-model-name', 'policy', '--host', '127.0.0.1', '--port', String(port), '--enforce-eager', '--dtype', 'bfloat16',
-    '--logprobs-mode', 'processed_logprobs', '--enable-scale-out', '--enable-auto-tool-choice', '--tool-call-parser', 'hermes', '--disable-uvicorn-access-log', ...executorOn(deviceOf('auto')), ...more,
+    '-m',
+    'vllm.entrypoints.openai.api_server',
+    '--model',
+    model,
+    '--served-model-name',
+    'policy',
+    '--host',
+    '127.0.0.1',
+    '--port',
+    String(port),
+    '--enforce-eager',
+    '--dtype',
+    'bfloat16',
+    '--logprobs-mode',
+    'processed_logprobs',
+    '--enable-scale-out',
+    '--enable-auto-tool-choice',
+    '--tool-call-parser',
+    'hermes',
+    '--disable-uvicorn-access-log',
+    ...executorOn(deviceOf('auto')),
+    ...more,
   ];
-  const env = { ...ON_SHARED_CORES, PATH: process.env['PATH'] ?? '', HOME: home, XDG_CACHE_HOME: home, VLLM_CACHE_ROOT: INSTALLS.vllmCache, PYTHONPATH: INSTALLS.gpuWorkers, VLLM_CPU_KVCACHE_SPACE: String(cacheGiB), HF_HUB_OFFLINE: '1', VLLM_NO_USAGE_STATS: '1', VLLM_SERVER_DEV_MODE: '1', VLLM_ENABLE_RESPONSES_API_STORE: '1', VLLM_ALLOW_LONG_MAX_MODEL_LEN: '1' };
+  const env = {
+    ...ON_SHARED_CORES,
+    PATH: process.env['PATH'] ?? '',
+    HOME: home,
+    XDG_CACHE_HOME: home,
+    VLLM_CACHE_ROOT: INSTALLS.vllmCache,
+    PYTHONPATH: INSTALLS.gpuWorkers,
+    VLLM_CPU_KVCACHE_SPACE: String(cacheGiB),
+    HF_HUB_OFFLINE: '1',
+    VLLM_NO_USAGE_STATS: '1',
+    VLLM_SERVER_DEV_MODE: '1',
+    VLLM_ENABLE_RESPONSES_API_STORE: '1',
+    VLLM_ALLOW_LONG_MAX_MODEL_LEN: '1',
+  };
   const child = spawn(INSTALLS.python, args, { cwd: home, env, stdio: ['ignore', 'ignore', 'pipe'], detached: true });
   let said = '';
   child.stderr.on('data', (bytes: Buffer) => (said = (said + bytes.toString()).slice(-4_000)));
   const url = `http://127.0.0.1:${port}`;
   try {
-    while (!(await fetch(`${url}/health`, { signal }).then(({ ok }) => ok, () => false))) {
+    while (
+      !(await fetch(`${url}/health`, { signal }).then(
+        ({ ok }) => ok,
+        () => false,
+      ))
+    ) {
       signal.throwIfAborted();
       if (child.exitCode !== null) throw new Error(`vLLM did not start: ${said}`);
       await sleep(250);
@@ -40,4 +82,3 @@ export async function withVllm<T>(body: (url: string) => Promise<T>, signal: Abo
     await rm(home, { recursive: true, force: true });
   }
 }
-

@@ -4,7 +4,7 @@ import { TestPostgres } from './postgres.ts';
 
 const store = useServer();
 
-test('a test’s server whose port another server took refuses to start', async () => {
+test('TestPostgres refuses to start when another test’s server took its port', async () => {
   const second = await TestPostgres.create();
   try {
     await second.stop();

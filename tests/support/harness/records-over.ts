@@ -12,23 +12,74 @@ import type { FakeWorld } from '../fakes/fake-activities.ts';
 const NO_WEIGHTS = { checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } };
 
 /** Returns the real activities for runs, takes, groups, trials and batches, over a fake engine pool and trainer. */
-export function recordsOver(world: FakeWorld, { db, temporal, home }: { db: Database; temporal: Client; home: string }) {
+export function recordsOver(
+  world: FakeWorld,
+  { db, temporal, home }: { db: Database; temporal: Client; home: string },
+) {
   const sandboxes = new HostSandboxes(home, 64);
-  const real = allActivities({ db, temporal, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
-  const { awaitGroup, checkEvaluation, closeTake, configureRun, endGroup, extendGroup, findOpenTrial, listRunningGroups, openGroup, openTake, openTrial, planEvaluation, planEvaluationOnDemand, planGroups, prepareRun, sealTrial, setRunStatus } = real;
+  const real = allActivities({
+    db,
+    temporal,
+    gatewayUrls: [],
+    home,
+    secret: 'a secret of sixteen characters',
+    hostQueue: 'host',
+    sandboxes,
+  });
+  const {
+    awaitGroup,
+    checkEvaluation,
+    closeTake,
+    configureRun,
+    endGroup,
+    extendGroup,
+    findOpenTrial,
+    listRunningGroups,
+    openGroup,
+    openTake,
+    openTrial,
+    planEvaluation,
+    planEvaluationOnDemand,
+    planGroups,
+    prepareRun,
+    sealTrial,
+    setRunStatus,
+  } = real;
   const fakes = world.general();
   return {
     ...fakes,
-    awaitGroup, checkEvaluation, closeTake, configureRun, endGroup, extendGroup, findOpenTrial, listRunningGroups, openGroup, openTake, openTrial, planEvaluation, planEvaluationOnDemand, planGroups, prepareRun, sealTrial, setRunStatus,
+    awaitGroup,
+    checkEvaluation,
+    closeTake,
+    configureRun,
+    endGroup,
+    extendGroup,
+    findOpenTrial,
+    listRunningGroups,
+    openGroup,
+    openTake,
+    openTrial,
+    planEvaluation,
+    planEvaluationOnDemand,
+    planGroups,
+    prepareRun,
+    sealTrial,
+    setRunStatus,
     recordBase: async ({ runId }: { runId: string }) => {
-      await db.insert(policyVersions).values({ runId, version: 0, stepKey: 'base', ...NO_WEIGHTS }).onConflictDoNothing();
+      await db
+        .insert(policyVersions)
+        .values({ runId, version: 0, stepKey: 'base', ...NO_WEIGHTS })
+        .onConflictDoNothing();
     },
     assembleBatch: async (take: TakeKey) => {
       await chooseTrials(db, await readRun(db, take.runId), take);
       return fakes.assembleBatch(take);
     },
     recordVersion: async ({ runId, iteration, take, version, parentVersion }: TrainedVersion) => {
-      await db.insert(policyVersions).values({ runId, version, parentVersion, iteration, take, stepKey: `${version}`, ...NO_WEIGHTS }).onConflictDoNothing();
+      await db
+        .insert(policyVersions)
+        .values({ runId, version, parentVersion, iteration, take, stepKey: `${version}`, ...NO_WEIGHTS })
+        .onConflictDoNothing();
     },
   };
 }

@@ -13,7 +13,14 @@ import type { Network } from '../../../activities/sandbox/network.ts';
 import type { ProcessResult, ProcessSpec } from '../../../activities/sandbox/run-process.ts';
 import { sandboxUser } from '../../../activities/sandbox/sandbox-user.ts';
 
-export const limits: Limits = { seconds: 10, memoryMb: 512, outputBytes: 100_000, processes: 32, cpus: 2, storageMb: 10 };
+export const limits: Limits = {
+  seconds: 10,
+  memoryMb: 512,
+  outputBytes: 100_000,
+  processes: 32,
+  cpus: 2,
+  storageMb: 10,
+};
 
 /** Returns every form of isolation that works on this machine for this user. */
 export async function isolations(): Promise<Isolation[]> {
@@ -60,7 +67,12 @@ export async function sandboxWith(
   return sandbox;
 }
 
-type Options = Partial<Limits> & { signal?: AbortSignal; env?: Record<string, string>; network?: Network; mounts?: Mount[] };
+type Options = Partial<Limits> & {
+  signal?: AbortSignal;
+  env?: Record<string, string>;
+  network?: Network;
+  mounts?: Mount[];
+};
 
 /** Runs a bash script where an agent would run. */
 export function shell(

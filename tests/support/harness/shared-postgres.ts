@@ -19,7 +19,10 @@ export async function sharedPostgres(): Promise<TestDatabase> {
   const server = inject('postgresUrl');
   const name = `test_${process.pid}_${++databases}`;
   await execute(server, `create database ${name} template ${EMPTY}`);
-  return { url: Object.assign(new URL(server), { pathname: name }).href, close: () => execute(server, `drop database ${name} with (force)`) };
+  return {
+    url: Object.assign(new URL(server), { pathname: name }).href,
+    close: () => execute(server, `drop database ${name} with (force)`),
+  };
 }
 
 export async function execute(url: string, statement: string): Promise<void> {

@@ -17,7 +17,13 @@ export type TemporaryDeployment = { home: string; env: NodeJS.ProcessEnv; config
 export async function temporaryDeployment(settings: Record<string, string> = {}): Promise<TemporaryDeployment> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-'));
   // These tests do not test isolation, so they also run where bubblewrap does not work.
-  const own = { TRIALGATE_HOME: home, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0', TRIALGATE_UNSANDBOXED: 'true' };
+  const own = {
+    TRIALGATE_HOME: home,
+    TRIALGATE_GATEWAY_PORT: '0',
+    TRIALGATE_TEMPORAL_PORT: '0',
+    TRIALGATE_POSTGRES_PORT: '0',
+    TRIALGATE_UNSANDBOXED: 'true',
+  };
   const env = { PATH: process.env['PATH'], HOME: home, LANG: 'C.UTF-8', ...ON_SHARED_CORES, ...own, ...settings };
   return { home, env, config: resolveConfig({ env, cwd: home }).config, remove: () => removeHome(home) };
 }
@@ -28,14 +34,20 @@ async function removeHome(home: string): Promise<void> {
 }
 
 /** Runs the components of a temporary deployment, all or `only` these, supervised by this process while `body` runs. */
-export async function withTemporaryStack<T>(body: (stack: Stack) => Promise<T>, signal: AbortSignal, only?: readonly ComponentName[]): Promise<T> {
+export async function withTemporaryStack<T>(
+  body: (stack: Stack) => Promise<T>,
+  signal: AbortSignal,
+  only?: readonly ComponentName[],
+): Promise<T> {
   const { config, remove } = await temporaryDeployment();
   try {
     const stack = await startStack({ config, only }, signal);
     return await body(stack).finally(() => stack.stop());
   } catch (error) {
     // The logs explain the failure and are removed with the folder.
-    if (!signal.aborted) for await (const file of glob(join(config.home, 'logs/*.log'))) console.error(`${basename(file)}:\n  ${lastLines(file, 15).join('\n  ')}`);
+    if (!signal.aborted)
+      for await (const file of glob(join(config.home, 'logs/*.log')))
+        console.error(`${basename(file)}:\n  ${lastLines(file, 15).join('\n  ')}`);
     throw error;
   } finally {
     await remove();

@@ -27,7 +27,10 @@ const CONFIG = {
 /** Writes a Llama with some 50,000 random weights, whose predictions are nearly uniform. The real trainer trains it in milliseconds. */
 export function writeTinyModel(folder: string): void {
   const random = new Random(7);
-  const tensors: [string, number[]][] = [['model.embed_tokens.weight', [VOCABULARY, WIDTH]], ['model.norm.weight', [WIDTH]]];
+  const tensors: [string, number[]][] = [
+    ['model.embed_tokens.weight', [VOCABULARY, WIDTH]],
+    ['model.norm.weight', [WIDTH]],
+  ];
   for (let i = 0; i < LAYERS; i++) {
     const layer = `model.layers.${i}`;
     tensors.push(
@@ -46,7 +49,9 @@ export function writeTinyModel(folder: string): void {
   const parts: Buffer[] = [];
   let offset = 0;
   for (const [name, shape] of tensors) {
-    const values = Float32Array.from({ length: shape.reduce((a, b) => a * b) }, () => (name.includes('norm') ? 1 : 0.07 * (random.next() - 0.5)));
+    const values = Float32Array.from({ length: shape.reduce((a, b) => a * b) }, () =>
+      name.includes('norm') ? 1 : 0.07 * (random.next() - 0.5),
+    );
     const part = asBfloat16(values);
     header[name] = { dtype: 'BF16', shape, data_offsets: [offset, offset + part.length] };
     offset += part.length;

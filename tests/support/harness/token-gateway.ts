@@ -24,9 +24,12 @@ export function useTokenGateways(): TokenGateway {
 }
 
 /** Gives all tests of a file one gateway, and each a fresh toy engine, as `useSharedGateway` does. */
-export const useSharedTokenGateway = (options: Partial<NodeGatewayOptions> = {}): TokenGateway => share(useDatabase(new TokenGateway()), options);
+export const useSharedTokenGateway = (options: Partial<NodeGatewayOptions> = {}): TokenGateway =>
+  share(useDatabase(new TokenGateway()), options);
 
-const samples = z.object({ samples: z.array(z.object({ call_ids: z.array(z.string()), loss_mask: z.array(z.number()) })) });
+const samples = z.object({
+  samples: z.array(z.object({ call_ids: z.array(z.string()), loss_mask: z.array(z.number()) })),
+});
 
 export class TokenGateway extends TestGateway {
   toy!: TokenEngine;

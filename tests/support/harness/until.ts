@@ -11,6 +11,7 @@ export async function until<T>(probe: () => Promise<T> | T, withinMs = 120_000):
   for (const start = performance.now(); ; await sleep(pauseAfter(performance.now() - start))) {
     const value = await probe();
     if (value) return value;
-    if (performance.now() - start > withinMs) throw new Error(`the condition did not hold within ${withinMs} ms: ${probe.toString()}`);
+    if (performance.now() - start > withinMs)
+      throw new Error(`the condition did not hold within ${withinMs} ms: ${probe.toString()}`);
   }
 }

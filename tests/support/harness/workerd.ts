@@ -24,12 +24,19 @@ const installed = z.object({ default: z.string() });
 const listening = z.object({ event: z.literal('listen'), port: z.number() });
 
 /** Starts workerd, the runtime of Cloudflare's Workers, as a process with one Worker and a Hyperdrive binding to a PostgreSQL. */
-export async function startWorkerd({ bundle, variables, databaseUrl, onLog }: Options): Promise<{ url: string; pid: number | undefined; close: () => Promise<void> }> {
+export async function startWorkerd({
+  bundle,
+  variables,
+  databaseUrl,
+  onLog,
+}: Options): Promise<{ url: string; pid: number | undefined; close: () => Promise<void> }> {
   const folder = await mkdtemp(path.join(tmpdir(), 'trialgate-workerd-'));
   const config = path.join(folder, 'config.capnp');
   await writeFile(config, configOf({ bundle, variables, databaseUrl }));
   const binary = installed.parse(createRequire(import.meta.url)('workerd')).default;
-  const child = spawn(binary, ['serve', config, '--control-fd=3', '--import-path=/'], { stdio: ['ignore', 'pipe', 'pipe', 'pipe'] });
+  const child = spawn(binary, ['serve', config, '--control-fd=3', '--import-path=/'], {
+    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+  });
   const lines = (stream: unknown) => createInterface({ input: stream as Readable });
   for (const stream of [child.stdout, child.stderr]) lines(stream).on('line', onLog);
   const ended = once(child, 'exit');

@@ -4,7 +4,7 @@ import { DefaultLogger, Runtime, Worker } from '@temporalio/worker';
 import path from 'node:path';
 import { awaitClosed } from '../../../activities/temporal/await-closed.ts';
 import { retryDroppedUpdates } from '../../../cli/run/retry-updates.ts';
-import { TEMPORAL_POLLING } from '../../../cli/temporal-polling.ts';
+import { TEMPORAL_POLLING } from '../../../cli/supervisor/components/temporal.ts';
 import { workflowBundle } from '../../../cli/workflow-bundle.ts';
 
 export type Temporal = Pick<TestWorkflowEnvironment, 'client' | 'nativeConnection' | 'address'>;
@@ -21,7 +21,12 @@ export async function startTemporal(): Promise<TestWorkflowEnvironment> {
       searchAttributes: [],
       extraArgs: [
         ...TEMPORAL_POLLING,
-        ...['TrialgateRun=Keyword', 'TrialgateIteration=Int', 'TrialgatePolicyVersion=Int', 'TrialgatePhase=Keyword'].flatMap((attribute) => ['--search-attribute', attribute]),
+        ...[
+          'TrialgateRun=Keyword',
+          'TrialgateIteration=Int',
+          'TrialgatePolicyVersion=Int',
+          'TrialgatePhase=Keyword',
+        ].flatMap((attribute) => ['--search-attribute', attribute]),
       ],
     },
   });
@@ -64,7 +69,12 @@ export async function endWorkers({ nativeConnection: connection }: Pick<Temporal
 
 async function startWorkflows(connection: Connection): Promise<void> {
   if (workflowWorkers.has(connection)) return;
-  const worker = await Worker.create({ connection, taskQueue: 'trialgate', workflowBundle: await workflowBundle(), shutdownForceTime: '10s' });
+  const worker = await Worker.create({
+    connection,
+    taskQueue: 'trialgate',
+    workflowBundle: await workflowBundle(),
+    shutdownForceTime: '10s',
+  });
   workflowWorkers.set(connection, new Map([[worker, worker.run()]]));
 }
 

@@ -1,16 +1,30 @@
 import { and, asc, eq, isNotNull, isNull, notInArray, sql } from 'drizzle-orm';
 import { readRun } from '../../../activities/run/read-run.ts';
-import { versionLabel } from '../../../core/policy-label.ts';
-import { readEngineLabel } from '../../../activities/pool/engine-label.ts';
+import { weightVersionOf } from '../../../core/weight-version.ts';
+import { readWeightVersion } from '../../../activities/pool/read-weight-version.ts';
 import type { Database } from '../../../store/database.ts';
-import { attempts, calls, groups, iterations, policyVersions, publications, replicas, trials } from '../../../store/schema.ts';
+import {
+  attempts,
+  calls,
+  groups,
+  iterations,
+  policyVersions,
+  publications,
+  replicas,
+  trials,
+} from '../../../store/schema.ts';
 
 /**
  * Checks in the store what must hold for a run that ended, whatever was killed meanwhile (invariants 1, 5, 7 and 11). Returns the faults.
  * `restarted`: engines may have restarted since the last publication and then report `default`. `stragglers`: the run's end may have cut
  * stragglers, whose attempts have then ended.
  */
-export async function auditRun(db: Database, runId: string, expectedIterations: number, { restarted = false, stragglers = false } = {}): Promise<string[]> {
+export async function auditRun(
+  db: Database,
+  runId: string,
+  expectedIterations: number,
+  { restarted = false, stragglers = false } = {},
+): Promise<string[]> {
   const faults: string[] = [];
   const check = (holds: boolean, fault: string) => void (holds || faults.push(fault));
 
@@ -19,21 +33,37 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
     .from(iterations)
     .where(and(eq(iterations.runId, runId), eq(iterations.status, 'done')))
     .orderBy(asc(iterations.iteration));
-  check(String(done.map((row) => row.iteration)) === String([...Array(expectedIterations).keys()]), `iterations done: ${done.map((row) => row.iteration)}`);
+  check(
+    String(done.map((row) => row.iteration)) === String([...Array(expectedIterations).keys()]),
+    `iterations done: ${done.map((row) => row.iteration)}`,
+  );
 
-  const versions = await db.select().from(policyVersions).where(eq(policyVersions.runId, runId)).orderBy(asc(policyVersions.version));
+  const versions = await db
+    .select()
+    .from(policyVersions)
+    .where(eq(policyVersions.runId, runId))
+    .orderBy(asc(policyVersions.version));
   check(versions.length === expectedIterations + 1, `${versions.length} versions for ${expectedIterations} iterations`);
   check(new Set(versions.map((row) => row.stepKey)).size === versions.length, 'a train step was applied twice');
   for (const row of done) {
     const made = versions.find((each) => each.version === row.trainedVersion);
-    check(made?.parentVersion === row.policyVersion, `version ${row.trainedVersion} does not descend from ${row.policyVersion}`);
+    check(
+      made?.parentVersion === row.policyVersion,
+      `version ${row.trainedVersion} does not descend from ${row.policyVersion}`,
+    );
   }
 
   const finishedTwice = await db
     .select({ trial: attempts.trialId })
     .from(attempts)
     .innerJoin(trials, eq(trials.id, attempts.trialId))
-    .where(and(eq(trials.runId, runId), isNotNull(attempts.outcome), notInArray(attempts.outcome, ['infra_error', 'cancelled'])))
+    .where(
+      and(
+        eq(trials.runId, runId),
+        isNotNull(attempts.outcome),
+        notInArray(attempts.outcome, ['infra_error', 'cancelled']),
+      ),
+    )
     .groupBy(attempts.trialId)
     .having(sql`count(*) > 1`);
   check(finishedTwice.length === 0, `finished trials that were run again: ${finishedTwice.map((row) => row.trial)}`);
@@ -49,14 +79,20 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
 
   // On-policy, all calls of a group have the version that it was planned with. With staleness, later calls may have newer versions.
   const { max_staleness: staleness } = await readRun(db, runId);
-  const isForeign = staleness === 0 ? sql`${calls.policyVersion} is distinct from ${groups.policyVersion}` : sql`coalesce(${calls.policyVersion}, -1) < ${groups.policyVersion}`;
-  const mislabelled = await db
-    .select({ id: calls.id, label: calls.policyLabel, expected: groups.policyVersion })
+  const isForeign =
+    staleness === 0
+      ? sql`${calls.policyVersion} is distinct from ${groups.policyVersion}`
+      : sql`coalesce(${calls.policyVersion}, -1) < ${groups.policyVersion}`;
+  const foreign = await db
+    .select({ id: calls.id, weightVersion: calls.weightVersion, expected: groups.policyVersion })
     .from(calls)
     .innerJoin(trials, eq(trials.id, calls.trialId))
     .innerJoin(groups, eq(groups.id, trials.groupId))
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), isForeign));
-  check(mislabelled.length === 0, `calls under a label that the pool did not have: ${JSON.stringify(mislabelled.slice(0, 3))}`);
+  check(
+    foreign.length === 0,
+    `calls under a weight version that the pool did not have: ${JSON.stringify(foreign.slice(0, 3))}`,
+  );
 
   const unfinished = await db
     .select({ id: trials.id })
@@ -68,9 +104,15 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
   const newest = versions.at(-1)?.version ?? 0;
   const pool = await db.select().from(replicas);
   for (const { url } of pool) {
-    const label = await readEngineLabel(url);
-    check(label === versionLabel(runId, newest) || (restarted && label === 'default'), `replica ${url} says ${label}, not ${versionLabel(runId, newest)}`);
-    const [read] = await db.select().from(publications).where(and(eq(publications.runId, runId), eq(publications.version, newest), eq(publications.replica, url)));
+    const weightVersion = await readWeightVersion(url);
+    check(
+      weightVersion === weightVersionOf(runId, newest) || (restarted && weightVersion === 'default'),
+      `replica ${url} says ${weightVersion}, not ${weightVersionOf(runId, newest)}`,
+    );
+    const [read] = await db
+      .select()
+      .from(publications)
+      .where(and(eq(publications.runId, runId), eq(publications.version, newest), eq(publications.replica, url)));
     check(read !== undefined, `replica ${url} never confirmed version ${newest}`);
   }
   check(pool.length > 0, 'no replica is registered');

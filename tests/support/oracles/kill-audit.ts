@@ -23,22 +23,32 @@ const replyOf = z.object({ choices: z.tuple([z.object({ message: z.object({ cont
 const requestOf = z.object({ cue: z.object({ log: z.string() }) });
 
 /** Compares the record with what agents saw end and what engines sent. */
-export async function auditKills(db: Database, ended: readonly DeliveredReply[], sampled: readonly SampledReply[]): Promise<Audit> {
+export async function auditKills(
+  db: Database,
+  ended: readonly DeliveredReply[],
+  sampled: readonly SampledReply[],
+): Promise<Audit> {
   const rows = await completedCalls(db);
   const recorded = new Map(rows.map((row) => [row.id, row]));
   const seen = new Set(ended.map(({ callId }) => callId));
   const lost = ended.filter(({ callId, trialId, body, text }) => {
     const row = recorded.get(callId);
-    return row?.trialId !== trialId || row.digest !== createHash('sha256').update(body).digest('hex') || row.text !== text;
+    return (
+      row?.trialId !== trialId || row.digest !== createHash('sha256').update(body).digest('hex') || row.text !== text
+    );
   });
   const sent = new Map(sampled.filter(({ finished }) => finished).map((reply) => [reply.text, reply]));
-  const unsampled = rows.filter(({ text, request, ids }) => sent.get(text)?.request !== request || decode(ids) !== text);
+  const unsampled = rows.filter(
+    ({ text, request, ids }) => sent.get(text)?.request !== request || decode(ids) !== text,
+  );
   const requests = Map.groupBy(rows, ({ trialId, digest, idempotencyKey }) => `${trialId} ${digest} ${idempotencyKey}`);
   return {
     completed: rows.length,
     drifted: rows.filter(({ continuation }) => continuation === 'realigned' || continuation === 'forked').length,
     lost: lost.map(({ callId, trialId, text }) => `call ${callId} of ${trialId}: ${text}`),
-    twice: [...requests].filter(([, same]) => same.filter(({ id, replayed }) => !replayed || seen.has(id)).length > 1).map(([request]) => request),
+    twice: [...requests]
+      .filter(([, same]) => same.filter(({ id, replayed }) => !replayed || seen.has(id)).length > 1)
+      .map(([request]) => request),
     unsampled: unsampled.map(({ id, trialId }) => `call ${id} of ${trialId}`),
   };
 }
@@ -46,10 +56,17 @@ export async function auditKills(db: Database, ended: readonly DeliveredReply[],
 async function completedCalls(db: Database) {
   const rows = [];
   for (const { trialId, attempt } of await db.select({ trialId: trials.id, attempt: trials.attempt }).from(trials)) {
-    for (const { status, request, response, digest, completionTokenIds, ...call } of await readCalls(db, { trialId, attempt })) {
+    for (const { status, request, response, digest, completionTokenIds, ...call } of await readCalls(db, {
+      trialId,
+      attempt,
+    })) {
       if (status !== 'completed') continue;
       const { choices } = replyOf.parse(response);
-      const said = { text: choices[0].message.content, request: requestOf.parse(request).cue.log, ids: Array.from(completionTokenIds ?? []) };
+      const said = {
+        text: choices[0].message.content,
+        request: requestOf.parse(request).cue.log,
+        ids: Array.from(completionTokenIds ?? []),
+      };
       rows.push({ ...call, ...said, digest: Buffer.from(digest ?? []).toString('hex') });
     }
   }

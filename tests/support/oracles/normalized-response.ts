@@ -5,34 +5,55 @@ import { mergeDeltas } from './merge-deltas.ts';
 /** An agent's answer as events, or as the one object of a whole reply, without what differs between servers. */
 export type NormalizedResponse = { status: number; events: unknown[] };
 
-export const normalizeResponse = async (reply: Response): Promise<NormalizedResponse> => normalize(reply.status, await reply.text());
+export const normalizeResponse = async (reply: Response): Promise<NormalizedResponse> =>
+  normalize(reply.status, await reply.text());
 
 /** `besides` names more fields to leave out. */
 export function normalize(status: number, text: string, besides: readonly string[] = []): NormalizedResponse {
   const own = new Set([...ITS_OWN, ...besides]);
-  const data = text.startsWith('{') ? [text] : text.split('\n').flatMap((line) => (line.startsWith('data: ') && line !== 'data: [DONE]' ? [line.slice(6)] : []));
+  const data = text.startsWith('{')
+    ? [text]
+    : text.split('\n').flatMap((line) => (line.startsWith('data: ') && line !== 'data: [DONE]' ? [line.slice(6)] : []));
   const events = data.map(parseObject);
   // Several replies mix within a stream by chance, so they are sorted.
   const same = events.toSorted((a, b) => indexOf(a) - indexOf(b)).map((event) => shared(event, own));
   return { status, events: same.every(isObject) ? mergeDeltas(same) : same };
 }
 
-const indexOf = (event: JsonObject | null): number => Number(choicesOf(event)[0]?.index ?? (event && Array.isArray(event.choices) ? Infinity : 0));
+const indexOf = (event: JsonObject | null): number =>
+  Number(choicesOf(event)[0]?.index ?? (event && Array.isArray(event.choices) ? Infinity : 0));
 
 const ITS_OWN = new Set([
   // Ids and times.
-  'id', 'item_id', 'call_id', 'created', 'created_at', 'signature', 'previous_response_id',
+  'id',
+  'item_id',
+  'call_id',
+  'created',
+  'created_at',
+  'signature',
+  'previous_response_id',
   // Fields that only vLLM has: of its process, its cache, and its own tools.
-  'system_fingerprint', 'cached_tokens', 'cache_write_tokens', 'tool_output_tokens', 'service_tier', 'prompt_token_ids', 'token_ids',
+  'system_fingerprint',
+  'cached_tokens',
+  'cache_write_tokens',
+  'tool_output_tokens',
+  'service_tier',
+  'prompt_token_ids',
+  'token_ids',
   // Fields that vLLM leaves out, or that concern its own store.
-  'store', 'defer_loading', 'sequence_number',
+  'store',
+  'defer_loading',
+  'sequence_number',
 ]);
 
 /** Returns a value so that equal contents compare equal: null, absent and empty are the same. */
 function shared(value: unknown, own: ReadonlySet<string>): unknown {
   if (Array.isArray(value)) return value.map((each) => shared(each, own));
   if (!isObject(value)) return value;
-  const fields = Object.entries(value).filter(([key, field]) => !own.has(key) && field !== null && field !== undefined && !(Array.isArray(field) && field.length === 0));
+  const fields = Object.entries(value).filter(
+    ([key, field]) =>
+      !own.has(key) && field !== null && field !== undefined && !(Array.isArray(field) && field.length === 0),
+  );
   const same = Object.fromEntries(fields.map(([key, field]) => [key, shared(field, own)]));
   // In OpenAI's protocol a response that was cut ends with an event of its own. vLLM calls it completed.
   const isCut = same.type === 'response.completed' && isObject(same.response) && same.response.status === 'incomplete';

@@ -16,7 +16,8 @@ export function eventsIn(text: string): ProtocolEvent[] {
   return events.map((event) => {
     const [, name, data] = /^event: (.+)\ndata: (.+)$/.exec(event) ?? [];
     const parsed = parseObject(data ?? '');
-    if (!parsed || typeof parsed.type !== 'string' || parsed.type !== name) throw new Error(`an event is not named by its type: ${event}`);
+    if (!parsed || typeof parsed.type !== 'string' || parsed.type !== name)
+      throw new Error(`an event is not named by its type: ${event}`);
     return { ...parsed, type: parsed.type };
   });
 }

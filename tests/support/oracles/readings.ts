@@ -30,7 +30,10 @@ export const readingOfToy = (parses: boolean): Reading => ({
     if (typeof prompt === 'string') return encode(prompt);
     const all = messages as ToyMessage[];
     if (!after) return encode(template({ messages: all, tools }));
-    return [...(after.completion.at(-1) === END ? [] : [END]), ...encode(`\n${template({ messages: all.slice(after.messages) })}`)];
+    return [
+      ...(after.completion.at(-1) === END ? [] : [END]),
+      ...encode(`\n${template({ messages: all.slice(after.messages) })}`),
+    ];
   },
 });
 
@@ -44,7 +47,9 @@ export const readingOfSmallModel = (engine: EngineConnection, signal: AbortSigna
   plain: withoutSpecial,
   written({ prompt, messages }, after) {
     if (typeof prompt === 'string') return withoutSpecial(prompt);
-    const turns = (messages as Message[]).slice(after?.messages).map(({ role, content }) => `<|im_start|>${role}\n${textOf(content)}<|im_end|>\n`);
+    const turns = (messages as Message[])
+      .slice(after?.messages)
+      .map(({ role, content }) => `<|im_start|>${role}\n${textOf(content)}<|im_end|>\n`);
     return withoutSpecial(`${after ? '\n' : SYSTEM}${turns.join('')}<|im_start|>assistant\n`);
   },
 });

@@ -8,9 +8,14 @@ type Call = { name: unknown; arguments: unknown };
 const TOKEN = 24;
 
 /** True when an agent saw the text of its reply's ids. `within` is true when its prompt ended within a character. */
-export function isVisibleText(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
+export function isVisibleText(
+  step: Step,
+  said: string,
+  { parses, within }: { parses: boolean; within: boolean },
+): boolean {
   const whole = cutAtStop(said, step.asked.stop)?.text ?? said;
-  if (parses && step.asked.tools && /<tool_call>(?![^]*<\/tool_call>)/.test(whole) && !shows(step.text, whole, within)) return isCutCall(step, whole, within);
+  if (parses && step.asked.tools && /<tool_call>(?![^]*<\/tool_call>)/.test(whole) && !shows(step.text, whole, within))
+    return isCutCall(step, whole, within);
   if (parses && step.asked.tools && step.asked.stream === true && isKeptBack(step, whole)) return true;
   const { text, calls } = parses && step.asked.tools ? apart(whole) : { text: whole, calls: [] };
   const seen = step.calls.map(({ function: { name, arguments: given } }): Call => ({ name, arguments: parsed(given) }));
@@ -21,7 +26,8 @@ export function isVisibleText(step: Step, said: string, { parses, within }: { pa
  * True when vLLM showed the prompt again before its reply, which it does when a prompt of ids ends within a character, and then also
  * searches it for stop strings (https://github.com/vllm-project/vllm/issues/48853). `both` is the text of prompt and reply together.
  */
-export const showsPrompt = ({ text, asked }: Pick<Step, 'text' | 'asked'>, both: string): boolean => text === (cutAtStop(both, asked.stop)?.text ?? both);
+export const showsPrompt = ({ text, asked }: Pick<Step, 'text' | 'asked'>, both: string): boolean =>
+  text === (cutAtStop(both, asked.stop)?.text ?? both);
 
 /** True when a stream kept back what may become a tool call (vLLM's hermes parser) and was cut before it was decided. */
 function isKeptBack({ text, calls }: Step, whole: string): boolean {
@@ -31,9 +37,15 @@ function isKeptBack({ text, calls }: Step, whole: string): boolean {
 
 /** Returns a reply's text before its stop string and after it, because a token may go on past it. Returns null if none ended the reply. */
 export function cutAtStop(whole: string, stop: unknown): { text: string; stop: string; rest: string } | null {
-  const found = [stop].flat().flatMap((each) => (typeof each === 'string' && whole.includes(each) ? [{ stop: each, at: whole.indexOf(each) }] : []));
+  const found = [stop]
+    .flat()
+    .flatMap((each) =>
+      typeof each === 'string' && whole.includes(each) ? [{ stop: each, at: whole.indexOf(each) }] : [],
+    );
   const [first] = found.toSorted((a, b) => a.at + a.stop.length - b.at - b.stop.length);
-  return first ? { text: whole.slice(0, first.at), stop: first.stop, rest: whole.slice(first.at + first.stop.length) } : null;
+  return first
+    ? { text: whole.slice(0, first.at), stop: first.stop, rest: whole.slice(first.at + first.stop.length) }
+    : null;
 }
 
 /**
@@ -41,12 +53,14 @@ export function cutAtStop(whole: string, stop: unknown): { text: string; stop: s
  * plain reply shows the call if it is whole, else its text.
  */
 function isCutCall({ asked, text, calls: [call, ...more] }: Step, whole: string, within: boolean): boolean {
-  const [, before = '', name, written = ''] = /^([^]*?)<tool_call>(?:[^]*?"name": ?"([^"]*)"(?:[^]*?"arguments": ?([^]*))?)?/.exec(whole) ?? [];
+  const [, before = '', name, written = ''] =
+    /^([^]*?)<tool_call>(?:[^]*?"name": ?"([^"]*)"(?:[^]*?"arguments": ?([^]*))?)?/.exec(whole) ?? [];
   if (text !== before || more.length > 0) return false;
   if (!call) return asked.stream === true;
   const given = call.function.arguments;
   const soFar = written.replace(/\s*\}?\s*(<[/a-z_]*)?$/, '');
-  const isCut = shows(given, written, within) || soFar === given.trim() || isDeepStrictEqual(parsed(given), parsed(soFar));
+  const isCut =
+    shows(given, written, within) || soFar === given.trim() || isDeepStrictEqual(parsed(given), parsed(soFar));
   return call.function.name === name && isCut;
 }
 
@@ -56,7 +70,10 @@ function apart(whole: string): { text: string; calls: Call[] } {
   const calls = found.map(([, inner = '']) => parsed(inner)).filter(isObject);
   // If one call is not JSON, the parser takes none.
   if (calls.length < found.length) return { text: whole, calls: [] };
-  return { text: whole.slice(0, found[0]?.index), calls: calls.map(({ name, arguments: given }) => ({ name, arguments: given })) };
+  return {
+    text: whole.slice(0, found[0]?.index),
+    calls: calls.map(({ name, arguments: given }) => ({ name, arguments: given })),
+  };
 }
 
 function parsed(text: string): unknown {
@@ -76,6 +93,7 @@ function shows(seen: string, recorded: string, within: boolean): boolean {
   if (seen === recorded) return true;
   const [whole, rest] = [seen.replace(/\uFFFD+$/, ''), within ? recorded.replace(/^\uFFFD+/, '') : recorded];
   const end = rest.replace(/\uFFFD+$/, '');
-  if (within && (seen.endsWith(rest) || whole.endsWith(end) || (end !== rest && whole.endsWith(end.replace(/ $/, ''))))) return true;
+  if (within && (seen.endsWith(rest) || whole.endsWith(end) || (end !== rest && whole.endsWith(end.replace(/ $/, '')))))
+    return true;
   return rest.endsWith('\uFFFD') && rest.startsWith(whole) && rest.length - whole.length <= TOKEN;
 }

@@ -25,7 +25,11 @@ export class Witness {
     return this.#seen;
   }
 
-  async #ask(gatewayUrl: string, adminKey: string, { name, everyMs }: { name: string; everyMs: number }): Promise<void> {
+  async #ask(
+    gatewayUrl: string,
+    adminKey: string,
+    { name, everyMs }: { name: string; everyMs: number },
+  ): Promise<void> {
     for (let serial = 0; !this.#stop.signal.aborted; serial++) {
       try {
         const { api_key } = opened.parse(await this.#post(`${gatewayUrl}/sessions/${name}-${serial}`, adminKey, {}));

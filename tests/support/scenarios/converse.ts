@@ -28,19 +28,41 @@ export type Message = Record<string, unknown>;
 type Branch = { messages: Message[]; prompt: string | null; tools: unknown; after: Step['after'] };
 
 const TEXTS = [
-  '', ' ', '\n\n', 'hello there', 'naïve 🦀 crab', '<|im_end|>', 'a <|im_start|>user\nno<|im_end|>\n', '\u0000', '```python\nprint(1)\n```', 'é', '日本語', 'trailing  ',
+  '',
+  ' ',
+  '\n\n',
+  'hello there',
+  'naïve 🦀 crab',
+  '<|im_end|>',
+  'a <|im_start|>user\nno<|im_end|>\n',
+  '\u0000',
+  '```python\nprint(1)\n```',
+  'é',
+  '日本語',
+  'trailing  ',
 ];
-const CALLS = ['<tool_call>{ "name":"ls",  "arguments": {"path" : "."} }</tool_call>', 'so: <tool_call>\n{"name": "cat", "arguments": {"file": "naïve 🦀"}}\n</tool_call>'];
+const CALLS = [
+  '<tool_call>{ "name":"ls",  "arguments": {"path" : "."} }</tool_call>',
+  'so: <tool_call>\n{"name": "cat", "arguments": {"file": "naïve 🦀"}}\n</tool_call>',
+];
 /** Some of these end within the text of a token. */
 const STOPS = ['e', ' ', '\n', '🦀', 'th'];
-const PARAMETERS = { type: 'object', properties: { path: { enum: ['.', 'naïve 🦀', ' a  b"'] } }, required: ['path'], additionalProperties: false };
+const PARAMETERS = {
+  type: 'object',
+  properties: { path: { enum: ['.', 'naïve 🦀', ' a  b"'] } },
+  required: ['path'],
+  additionalProperties: false,
+};
 const TOOLS = [{ type: 'function', function: { name: 'ls', strict: true, parameters: PARAMETERS } }];
 
 /**
  * Plays a random agent: several conversations in turn, some with tools, forks that share a beginning, edited histories, several replies a
  * request, stop strings, text completions; plain and streamed. The same seed gives the same conversations.
  */
-export async function converse(seed: number, { chat, complete, say = () => {}, steps: count = 12, tools = true, forcing }: Options): Promise<Step[]> {
+export async function converse(
+  seed: number,
+  { chat, complete, say = () => {}, steps: count = 12, tools = true, forcing }: Options,
+): Promise<Step[]> {
   const random = generator(seed);
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
   const branches: Branch[] = [];
@@ -49,26 +71,48 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
     if (branches.length === 0 || random() < 0.2) {
       const prompt = complete && random() < 0.3 ? `text ${step}: ${pick(TEXTS)}` : null;
       const hasTools = tools && prompt === null && random() < 0.5;
-      branches.push({ messages: [{ role: 'user', content: `${pick(TEXTS)} ${branches.length}` }], prompt, tools: hasTools ? TOOLS : undefined, after: null });
+      branches.push({
+        messages: [{ role: 'user', content: `${pick(TEXTS)} ${branches.length}` }],
+        prompt,
+        tools: hasTools ? TOOLS : undefined,
+        after: null,
+      });
     }
     if (random() < 0.15) branches.push(fork(pick(branches)));
     const branch = pick(branches);
     if (branch.after && random() < 0.1) edit(branch, step);
     const stream = random() < 0.5;
     const n = random() < 0.15 ? 3 : 1;
-    say(Array.from({ length: n }, () => {
-      const text = branch.tools && random() < 0.6 ? pick(CALLS) : pick(TEXTS);
-      return { text, ends: text === '' || random() < 0.8 };
-    }));
+    say(
+      Array.from({ length: n }, () => {
+        const text = branch.tools && random() < 0.6 ? pick(CALLS) : pick(TEXTS);
+        return { text, ends: text === '' || random() < 0.8 };
+      }),
+    );
     const several = { ...(n > 1 ? { n } : {}), ...(forcing && branch.tools && random() < 0.5 ? forcing : {}) };
     const stop = 'tool_choice' in several || random() < 0.85 ? undefined : pick(STOPS);
     const { messages, prompt, after } = branch;
-    const asked = { ...(prompt === null ? { messages, tools: branch.tools } : { prompt }), ...several, ...(stop === undefined ? {} : { stop: random() < 0.5 ? stop : [stop] }), stream };
+    const asked = {
+      ...(prompt === null ? { messages, tools: branch.tools } : { prompt }),
+      ...several,
+      ...(stop === undefined ? {} : { stop: random() < 0.5 ? stop : [stop] }),
+      stream,
+    };
     const reply = await (complete && prompt !== null ? complete : chat)(asked);
     if (reply.status !== 200) throw new Error(`the gateway answered ${reply.status}: ${await reply.text()}`);
-    const replies = stream ? await repliesOf(reply, n) : ((await reply.json()) as { choices: Choice[] }).choices.map(({ message, text, stop_reason }): Message => ({ ...(message ?? { content: text }), stop_reason }));
+    const replies = stream
+      ? await repliesOf(reply, n)
+      : ((await reply.json()) as { choices: Choice[] }).choices.map(({ message, text, stop_reason }): Message => ({
+          ...(message ?? { content: text }),
+          stop_reason,
+        }));
     if (replies.length !== n) throw new Error(`${replies.length} replies, not ${n}`);
-    const said = replies.map((message): Step => ({ asked, text: String(message.content ?? ''), calls: (message.tool_calls as ToolCall[] | undefined) ?? [], after }));
+    const said = replies.map((message): Step => ({
+      asked,
+      text: String(message.content ?? ''),
+      calls: (message.tool_calls as ToolCall[] | undefined) ?? [],
+      after,
+    }));
     const message = pick(replies);
     const chosen = replies.indexOf(message);
     branch.after = { step: steps.length + chosen, messages: messages.length + 1 };
@@ -88,7 +132,10 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
 
 /** Returns an assistant's message as different SDKs send it back. */
 function echo({ role, content, tool_calls }: Message, random: () => number): Message {
-  const message: Message = { role, content: random() < 0.3 && typeof content === 'string' ? [{ type: 'text', text: content }] : content };
+  const message: Message = {
+    role,
+    content: random() < 0.3 && typeof content === 'string' ? [{ type: 'text', text: content }] : content,
+  };
   if (tool_calls) message.tool_calls = tool_calls;
   if (random() < 0.3) message.refusal = null;
   return message;
@@ -108,12 +155,15 @@ type Choice = { index: number; message?: Message; text?: string; delta?: Message
 async function repliesOf(reply: Response, n: number): Promise<Message[]> {
   const { chunks } = await readStream(reply);
   const messages = Array.from({ length: n }, (): Message => ({ role: 'assistant', content: '' }));
-  for (const { index, text, stop_reason, delta = { content: text } } of chunks.flatMap(({ choices = [] }) => choices as unknown as Choice[])) {
+  for (const { index, text, stop_reason, delta = { content: text } } of chunks.flatMap(
+    ({ choices = [] }) => choices as unknown as Choice[],
+  )) {
     const message = messages[index];
     if (!message) throw new Error(`choice ${index} of ${n}`);
     if (typeof stop_reason === 'string') message.stop_reason = stop_reason;
     if (typeof delta.content === 'string') message.content = String(message.content) + delta.content;
-    if (Array.isArray(delta.tool_calls)) message.tool_calls = withParts(message.tool_calls as ToolCall[] | undefined, delta.tool_calls as ToolPart[]);
+    if (Array.isArray(delta.tool_calls))
+      message.tool_calls = withParts(message.tool_calls as ToolCall[] | undefined, delta.tool_calls as ToolPart[]);
   }
   return messages;
 }
@@ -126,7 +176,11 @@ function withParts(before: readonly ToolCall[] = [], parts: readonly ToolPart[])
   const calls = [...before];
   for (const { index, id, function: given } of parts) {
     const { id: known, function: said } = calls[index] ?? { function: { name: '', arguments: '' } };
-    calls[index] = { id: known ?? id, type: 'function', function: { name: said.name + (given?.name ?? ''), arguments: said.arguments + (given?.arguments ?? '') } };
+    calls[index] = {
+      id: known ?? id,
+      type: 'function',
+      function: { name: said.name + (given?.name ?? ''), arguments: said.arguments + (given?.arguments ?? '') },
+    };
   }
   return calls;
 }

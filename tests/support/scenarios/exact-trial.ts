@@ -33,7 +33,12 @@ export const onToy = (gateway: Place['gateway'], toy: TokenEngine): Place => ({
 const FORCING = { tool_choice: { type: 'function', function: { name: 'ls' } }, max_tokens: 48 };
 
 /** `engine` is for the test's own questions. */
-export const onSmallModel = (gateway: Place['gateway'], engine: EngineConnection, matches: TurnMatcher, signal: AbortSignal): Place => ({
+export const onSmallModel = (
+  gateway: Place['gateway'],
+  engine: EngineConnection,
+  matches: TurnMatcher,
+  signal: AbortSignal,
+): Place => ({
   gateway,
   reading: readingOfSmallModel(engine, signal),
   matches: () => matches,
@@ -49,12 +54,28 @@ export async function observeTrial(place: Place, trialId: string, { seed, ...opt
   let lines: Line[] = [];
   const chat = (body: Message) => trial.chat({ ...place.more(trialId, lines), ...body });
   const complete = (body: Message) => trial.complete({ ...place.more(trialId, lines), ...body });
-  const steps = await converse(seed, { chat, complete, say: (next) => (lines = next), ...(place.forcing ? { forcing: place.forcing } : {}), ...options });
-  return { steps, session: await trial.session(), samples: await trial.samples(), reading: place.reading, matches: place.matches(trialId) };
+  const steps = await converse(seed, {
+    chat,
+    complete,
+    say: (next) => (lines = next),
+    ...(place.forcing ? { forcing: place.forcing } : {}),
+    ...options,
+  });
+  return {
+    steps,
+    session: await trial.session(),
+    samples: await trial.samples(),
+    reading: place.reading,
+    matches: place.matches(trialId),
+  };
 }
 
 /** Does the same, and also returns where these differ. */
-export async function exactTrial(place: Place, trialId: string, options: Options): Promise<Observation & { faults: string[] }> {
+export async function exactTrial(
+  place: Place,
+  trialId: string,
+  options: Options,
+): Promise<Observation & { faults: string[] }> {
   const seen = await observeTrial(place, trialId, options);
   return { ...seen, faults: (await recordFaults(seen)).map((fault) => `seed ${options.seed}: ${fault}`) };
 }

@@ -7,7 +7,10 @@ const logprobs = (...values: number[]): string => bytes(new Float32Array(values)
 const FIRST_CALL = '00000000-0000-4000-8000-000000000001';
 const SECOND_CALL = '00000000-0000-4000-8000-000000000002';
 const user = (content: string) => ({ is: { role: 'user', content } });
-const reply = (content: string) => ({ id: 'reply', choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }] });
+const reply = (content: string) => ({
+  id: 'reply',
+  choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }],
+});
 
 /** Plain SQL that fills every table as the first release did. It never changes, because those databases do not. */
 export const FIRST_RELEASE_ROWS = `

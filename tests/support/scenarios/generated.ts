@@ -15,11 +15,24 @@ export type TurnMatcher = (turn: GeneratedReply, i: number) => boolean;
 export const same = (a: readonly number[], b: readonly number[]): boolean => a.length === b.length && startsWith(a, b);
 
 /** Compares with one engine's replies to one trial, in their order. */
-export const inOrder = (generated: readonly GeneratedReply[]): TurnMatcher => (turn, i) => {
-  const { prompt, completion, logprobs, versions = [] } = generated[i] ?? { prompt: [], completion: [], logprobs: [] };
-  const isVersioned = versions.every((version, at) => version === turn.versions?.[at]) && versions.length === turn.versions?.length;
-  return same(prompt, turn.prompt) && same(completion, turn.completion) && same(logprobs.map(Math.fround), turn.logprobs) && isVersioned;
-};
+export const inOrder =
+  (generated: readonly GeneratedReply[]): TurnMatcher =>
+  (turn, i) => {
+    const {
+      prompt,
+      completion,
+      logprobs,
+      versions = [],
+    } = generated[i] ?? { prompt: [], completion: [], logprobs: [] };
+    const isVersioned =
+      versions.every((version, at) => version === turn.versions?.[at]) && versions.length === turn.versions?.length;
+    return (
+      same(prompt, turn.prompt) &&
+      same(completion, turn.completion) &&
+      same(logprobs.map(Math.fround), turn.logprobs) &&
+      isVersioned
+    );
+  };
 
 /** Replies to many trials at once. Each belongs to one turn. */
 export class Replies {
@@ -44,4 +57,5 @@ export class Replies {
   }
 }
 
-const keyOf = ({ prompt, completion, logprobs }: GeneratedReply): string => [prompt, completion, logprobs.map(Math.fround)].join('|');
+const keyOf = ({ prompt, completion, logprobs }: GeneratedReply): string =>
+  [prompt, completion, logprobs.map(Math.fround)].join('|');

@@ -36,9 +36,16 @@ export async function hangUpAtRandom({ hangUps, agents, signal }: Options): Prom
   const postgres = await TestPostgres.create();
   const db = openDatabase(postgres.url);
   const asked: ObservedRequest[] = [];
-  const engines = await Promise.all([true, false].map(async (parses) => Object.assign(await new TokenEngine().start(), { parses, pace: 5 })));
+  const engines = await Promise.all(
+    [true, false].map(async (parses) => Object.assign(await new TokenEngine().start(), { parses, pace: 5 })),
+  );
   for (const engine of engines) keepLog(engine, asked);
-  const gateway = new GatewayProcess({ engines: engines.map(({ url }) => url), databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
+  const gateway = new GatewayProcess({
+    engines: engines.map(({ url }) => url),
+    databaseUrl: postgres.url,
+    adminKey: ADMIN_KEY,
+    secret: 'a secret of sixteen characters',
+  });
   const left: { name: string; stream: boolean; at: number }[] = [];
   try {
     await gateway.start();
@@ -77,13 +84,19 @@ export async function hangUpAtRandom({ hangUps, agents, signal }: Options): Prom
     await gateway.kill('SIGTERM');
     const statuses = new Map<string, HangUp['status']>();
     for (const { id } of await db.select({ id: trials.id }).from(trials)) {
-      for (const { request, status } of await readCalls(db, { trialId: id, attempt: 1 })) statuses.set((request.cue as { log: string }).log, status);
+      for (const { request, status } of await readCalls(db, { trialId: id, attempt: 1 }))
+        statuses.set((request.cue as { log: string }).log, status);
     }
     return left.map(({ name, stream, at }) => {
       const own = asked.filter((each) => each.name === name);
       const open = own.filter(({ from, to }) => from <= at && (to ?? Infinity) > at);
       const cut = own.flatMap(({ to, whole }) => (to !== null && to > at && !whole ? [to - at] : []));
-      return { stream, at: open[0]?.path ?? null, ms: cut.length > 0 ? Math.max(...cut) : null, status: statuses.get(name) ?? 'absent' };
+      return {
+        stream,
+        at: open[0]?.path ?? null,
+        ms: cut.length > 0 ? Math.max(...cut) : null,
+        status: statuses.get(name) ?? 'absent',
+      };
     });
   } finally {
     await gateway.kill();

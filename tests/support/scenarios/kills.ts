@@ -36,15 +36,27 @@ const DISK_MS = 2;
  * Kills a gateway repeatedly while agents ask through it, then compares what they saw end, what the engines sent, and the record. Half of
  * the kills come at a random moment, half just after an engine sent a reply, about when it is committed.
  */
-export async function killUnderLoad({ kills, agents, signal = new AbortController().signal, onKill = () => {} }: Options): Promise<KillCounts> {
+export async function killUnderLoad({
+  kills,
+  agents,
+  signal = new AbortController().signal,
+  onKill = () => {},
+}: Options): Promise<KillCounts> {
   const postgres = await TestPostgres.create();
   const db = openDatabase(postgres.url);
   await slowCommits(db, DISK_MS);
   const log = new EngineLog();
   // One engine streams text as it is sampled. The other parses replies when they are whole.
-  const engines = await Promise.all([true, false].map(async (parses) => Object.assign(await new TokenEngine().start(), { parses, pace: 3 })));
+  const engines = await Promise.all(
+    [true, false].map(async (parses) => Object.assign(await new TokenEngine().start(), { parses, pace: 3 })),
+  );
   for (const engine of engines) log.keep(engine, BUSY_MS);
-  const gateway = new GatewayProcess({ engines: engines.map(({ url }) => url), databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
+  const gateway = new GatewayProcess({
+    engines: engines.map(({ url }) => url),
+    databaseUrl: postgres.url,
+    adminKey: ADMIN_KEY,
+    secret: 'a secret of sixteen characters',
+  });
   const [over, end] = [new AbortController(), new AbortController()];
   try {
     await gateway.start();
@@ -54,7 +66,17 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
         const observations: AgentObservation[] = [];
         while (!over.signal.aborted) {
           const trialId = `agent-${agent}.${observations.length}`;
-          observations.push(await runRetryingAgent({ gateway: url, adminKey: ADMIN_KEY, trialId, turns: TURNS, keyed: agent % 2 === 0, isOver: () => over.signal.aborted, signal: end.signal }));
+          observations.push(
+            await runRetryingAgent({
+              gateway: url,
+              adminKey: ADMIN_KEY,
+              trialId,
+              turns: TURNS,
+              keyed: agent % 2 === 0,
+              isOver: () => over.signal.aborted,
+              signal: end.signal,
+            }),
+          );
         }
         return observations;
       }),
@@ -64,7 +86,8 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
     for (let kill = 1; kill <= kills; kill++) {
       signal.throwIfAborted();
       // Wait until the gateway is under load again.
-      for (let replies = Math.ceil((1 + 3 * Math.random()) * agents); replies > 0; replies--) await Promise.race([log.finish(), load]);
+      for (let replies = Math.ceil((1 + 3 * Math.random()) * agents); replies > 0; replies--)
+        await Promise.race([log.finish(), load]);
       await pause(Math.random() * (kill % 2 === 0 ? 10 : 200));
       await gateway.kill();
       await gateway.start();
@@ -73,7 +96,16 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
     over.abort();
     const observations = (await load).flat();
     await gateway.kill('SIGTERM');
-    return { ...countObservations(observations), ...countSampled(log), ...(await auditKills(db, observations.flatMap(({ ended }) => ended), log.sampled)), kills };
+    return {
+      ...countObservations(observations),
+      ...countSampled(log),
+      ...(await auditKills(
+        db,
+        observations.flatMap(({ ended }) => ended),
+        log.sampled,
+      )),
+      kills,
+    };
   } finally {
     end.abort();
     await gateway.kill();
@@ -84,7 +116,8 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
 }
 
 function countObservations(observations: readonly AgentObservation[]) {
-  const sum = (count: (observation: AgentObservation) => number) => observations.reduce((total, observation) => total + count(observation), 0);
+  const sum = (count: (observation: AgentObservation) => number) =>
+    observations.reduce((total, observation) => total + count(observation), 0);
   return {
     tries: sum((observation) => observation.tries),
     refused: sum((observation) => observation.refused),
@@ -95,4 +128,7 @@ function countObservations(observations: readonly AgentObservation[]) {
   };
 }
 
-const countSampled = ({ sampled }: EngineLog) => ({ sampled: sampled.length, sent: sampled.filter(({ finished }) => finished).length });
+const countSampled = ({ sampled }: EngineLog) => ({
+  sampled: sampled.length,
+  sent: sampled.filter(({ finished }) => finished).length,
+});

@@ -28,22 +28,45 @@ function heapInUse(): number {
 }
 
 /** `served` has the paths that were answered 200. `traffic` is the size of requests' and replies' bodies after the first agent, in bytes. */
-export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; served: Set<string>; growth: number; traffic: number };
+export type FuzzResult = {
+  seed: number;
+  rounds: number;
+  faults: string[];
+  statuses: Record<string, number>;
+  served: Set<string>;
+  growth: number;
+  traffic: number;
+};
 
 /** `start` starts the gateway. If that is a process of its own, its `inUse` reports its memory. */
-export type FuzzOptions = { seed: number; rounds: number; start: (options: NodeGatewayOptions) => Promise<NodeGateway & { inUse?: () => number }>; signal: AbortSignal };
+export type FuzzOptions = {
+  seed: number;
+  rounds: number;
+  start: (options: NodeGatewayOptions) => Promise<NodeGateway & { inUse?: () => number }>;
+  signal: AbortSignal;
+};
 
 /** Plays agents whose requests and whose engine's replies are mutated, `rounds` times each, and lists everything that must never happen. */
 export async function fuzzGateway({ seed, rounds, start, signal }: FuzzOptions): Promise<FuzzResult> {
   const faults: string[] = [];
-  const unhandled = (error: unknown) => faults.push(`unhandled: ${error instanceof Error ? error.stack : String(error)}`);
+  const unhandled = (error: unknown) =>
+    faults.push(`unhandled: ${error instanceof Error ? error.stack : String(error)}`);
   process.on('unhandledRejection', unhandled);
   const postgres = await TestPostgres.create();
   const db = openDatabase(postgres.url);
   const inner = await Object.assign(new TokenEngine(), { inParts: true, before: sayLess }).start();
   const engine = await new MutatingEngine(inner.url, seed).start();
   const log = (line: string) => void (UNFORESEEN.test(line) && faults.push(`log: ${line.slice(0, 1500)}`));
-  const options = { host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: SECRET, drainMs: 500, log };
+  const options = {
+    host: '127.0.0.1',
+    port: 0,
+    engines: [engine.url],
+    databaseUrl: postgres.url,
+    adminKey: ADMIN_KEY,
+    secret: SECRET,
+    drainMs: 500,
+    log,
+  };
   const gateway = await start({ ...options, settings: { holdMs: 300, idleMs: 2_000 } });
   const { inUse = heapInUse } = gateway;
   const statuses: Record<string, number> = {};
@@ -81,18 +104,27 @@ export async function fuzzGateway({ seed, rounds, start, signal }: FuzzOptions):
 }
 
 /** A mutated request may make the engine sample hundreds of thousands of tokens, which would take seconds. */
-const sayLess = ({ body }: ToyRequest): void => body.cue?.lines.forEach((line) => (line.text = line.text.slice(0, 5_000)));
+const sayLess = ({ body }: ToyRequest): void =>
+  body.cue?.lines.forEach((line) => (line.text = line.text.slice(0, 5_000)));
 
 type Agent = { url: string; name: string; random: Random; signal: AbortSignal; served: Set<string>; talk: Talk };
 
-async function oneRound({ url, name, random, signal, served, talk }: Agent, attempt: number): Promise<{ status: number; bytes: number; fault: string | null }> {
+async function oneRound(
+  { url, name, random, signal, served, talk }: Agent,
+  attempt: number,
+): Promise<{ status: number; bytes: number; fault: string | null }> {
   const { path, body: asked } = goodRequest(talk, random);
   const good = JSON.stringify(asked);
   // While the process is busy for seconds, its server could close an idle connection at its next use.
   const headers = { authorization: `Bearer ${attemptKey(SECRET, name, attempt)}`, connection: 'close' };
   const body = random.chance(0.5) ? new Uint8Array(mutateText(good, random)) : good;
   try {
-    const reply = await fetch(`${url}/${name}${path}`, { method: 'POST', headers, body, signal: AbortSignal.any([signal, AbortSignal.timeout(60_000)]) });
+    const reply = await fetch(`${url}/${name}${path}`, {
+      method: 'POST',
+      headers,
+      body,
+      signal: AbortSignal.any([signal, AbortSignal.timeout(60_000)]),
+    });
     const text = await reply.text().catch(() => '');
     const bytes = body.length + text.length;
     if (reply.status === 200) {
@@ -102,10 +134,15 @@ async function oneRound({ url, name, random, signal, served, talk }: Agent, atte
     const { error } = parseObject(text) ?? {};
     // The errors of some protocols have no code, but a message that says it.
     const code = isObject(error) ? String(error.code ?? (reply.status >= 500 ? error.message : '')) : '';
-    if (UNFORESEEN.test(code)) return { status: reply.status, bytes, fault: `${path} was answered ${text.slice(0, 300)}` };
+    if (UNFORESEEN.test(code))
+      return { status: reply.status, bytes, fault: `${path} was answered ${text.slice(0, 300)}` };
     return { status: reply.status, bytes, fault: foreign(name, text) };
   } catch (error) {
-    return { status: 0, bytes: 0, fault: `${path}: ${String(error)} ${error instanceof Error ? String(error.cause) : ''}` };
+    return {
+      status: 0,
+      bytes: 0,
+      fault: `${path}: ${String(error)} ${error instanceof Error ? String(error.cause) : ''}`,
+    };
   }
 }
 

@@ -9,15 +9,28 @@ const gateway = useTokenGateway();
 const PARTS = {
   '/v1/chat/completions': ['"reasoning":', '"type":"function"', '"index":1,'],
   '/v1/completions': ['"index":1,'],
-  '/v1/messages': ['"type":"thinking"', '"type":"thinking_delta"', '"type":"tool_use"', '"type":"input_json_delta"', '"type":"message"'],
+  '/v1/messages': [
+    '"type":"thinking"',
+    '"type":"thinking_delta"',
+    '"type":"tool_use"',
+    '"type":"input_json_delta"',
+    '"type":"message"',
+  ],
   '/v1/messages/count_tokens': ['"input_tokens":'],
   '/v1/responses': [
-    '"type":"reasoning"', '"type":"function_call"', '"namespace":"fs"', '"type":"custom_tool_call"', '"previous_response_id":"resp_', '"type":"response.reasoning_text.delta"',
-    '"type":"response.function_call_arguments.delta"', '"type":"response.custom_tool_call_input.delta"', '"type":"response.incomplete"',
+    '"type":"reasoning"',
+    '"type":"function_call"',
+    '"namespace":"fs"',
+    '"type":"custom_tool_call"',
+    '"previous_response_id":"resp_',
+    '"type":"response.reasoning_text.delta"',
+    '"type":"response.function_call_arguments.delta"',
+    '"type":"response.custom_tool_call_input.delta"',
+    '"type":"response.incomplete"',
   ],
 };
 
-test('unspoiled requests of the fuzzer are all answered and exercise tools, reasoning and recorded turns', async () => {
+test('the fuzzer’s valid requests are all answered and exercise tools, reasoning and recorded turns', async () => {
   gateway.toy.inParts = true;
   const random = new Random(7);
   const replies = new Map<string, string>();
@@ -35,6 +48,10 @@ test('unspoiled requests of the fuzzer are all answered and exercise tools, reas
     }
     for (const { continuation } of await trial.calls()) continuations.add(continuation);
   }
-  for (const [path, parts] of Object.entries(PARTS)) expect(parts.filter((part) => !replies.get(path)?.includes(part)), path).toEqual([]);
+  for (const [path, parts] of Object.entries(PARTS))
+    expect(
+      parts.filter((part) => !replies.get(path)?.includes(part)),
+      path,
+    ).toEqual([]);
   expect(continuations).toContain('clean');
 });

@@ -3,8 +3,28 @@ import type { Random } from './random.ts';
 
 /** JSON values that are wrong almost everywhere. */
 const ODD: readonly [unknown, ...unknown[]] = [
-  null, true, 0, -1, 1.5, 1e308, 2 ** 53, '', '\u0000', '\ud800', '🦀', 'x'.repeat(70_000), [], {}, [null], [[]], { '': '' }, [-1, 'a', null], Array(5_000).fill(7),
-  JSON.parse('{"__proto__": {"polluted": true}}'), JSON.parse(`${'['.repeat(2_000)}${']'.repeat(2_000)}`), { constructor: { prototype: 1 }, toString: 1, length: -1 },
+  null,
+  true,
+  0,
+  -1,
+  1.5,
+  1e308,
+  2 ** 53,
+  '',
+  '\u0000',
+  '\ud800',
+  '🦀',
+  'x'.repeat(70_000),
+  [],
+  {},
+  [null],
+  [[]],
+  { '': '' },
+  [-1, 'a', null],
+  Array(5_000).fill(7),
+  JSON.parse('{"__proto__": {"polluted": true}}'),
+  JSON.parse(`${'['.repeat(2_000)}${']'.repeat(2_000)}`),
+  { constructor: { prototype: 1 }, toString: 1, length: -1 },
 ];
 
 /** Returns text with bytes flipped, cut, repeated or inserted. */
@@ -20,7 +40,27 @@ export function mutateBytes(text: string, random: Random): Buffer {
       () => Buffer.concat([head, tail]),
       () => Buffer.concat([head, span, span, tail]),
       () => Buffer.concat([head, Buffer.alloc(1 + random.below(20)), tail]),
-      () => Buffer.concat([head, Buffer.from(random.pick(['\n', '\n\n', 'data: ', '\r', 'data: [DONE]\n\n', 'event: x\n', ': \n', '\ufeff', '"', '}', '\\u0000', 'NaN'])), tail]),
+      () =>
+        Buffer.concat([
+          head,
+          Buffer.from(
+            random.pick([
+              '\n',
+              '\n\n',
+              'data: ',
+              '\r',
+              'data: [DONE]\n\n',
+              'event: x\n',
+              ': \n',
+              '\ufeff',
+              '"',
+              '}',
+              '\\u0000',
+              'NaN',
+            ]),
+          ),
+          tail,
+        ]),
       () => Buffer.concat([head, Buffer.alloc(300_000, 'x'), tail]),
     ])();
   }
@@ -45,7 +85,11 @@ export function mutateValue(value: unknown, random: Random): unknown {
   const key = keys[random.below(keys.length)] ?? '';
   const { [key]: taken, ...rest } = value;
   if (random.chance(0.15)) return rest;
-  if (random.chance(0.1)) return { ...value, [random.pick(['index', 'n', 'stream', 'error', 'choices', 'usage', 'token_ids', 'x'])]: random.pick(ODD) };
+  if (random.chance(0.1))
+    return {
+      ...value,
+      [random.pick(['index', 'n', 'stream', 'error', 'choices', 'usage', 'token_ids', 'x'])]: random.pick(ODD),
+    };
   return { ...value, [key]: mutateValue(taken, random) };
 }
 

@@ -30,7 +30,10 @@ export class MutatingEngine extends EngineServer {
     // Replies to the gateway's own questions are rarely mutated, because the engine would only leave the rotation.
     const isSpoiled = random.chance(isOfAgent ? 0.5 : 0.01);
     const type = isSpoiled && random.chance(0.03) ? 'text/html' : (reply.headers.get('content-type') ?? '');
-    response.writeHead(isSpoiled && random.chance(0.03) ? random.pick([204, 201, 400, 404, 422, 500, 503]) : reply.status, { 'content-type': type });
+    response.writeHead(
+      isSpoiled && random.chance(0.03) ? random.pick([204, 201, 400, 404, 422, 500, 503]) : reply.status,
+      { 'content-type': type },
+    );
     if (!isSpoiled) return void response.end(good);
     const bad = mutateText(good, random);
     const cut = random.below(bad.length + 1);

@@ -1,2 +1,0 @@
-/** Returns the label under which an engine serves a version. */
-export const versionLabel = (runId: string, version: number): string => `${runId}@${version}`;

@@ -1,0 +1,311 @@
+import {
+  allHandlersFinished,
+  ApplicationFailure,
+  CancellationScope,
+  condition,
+  executeChild,
+  getExternalWorkflowHandle,
+  isCancellation,
+  upsertSearchAttributes,
+  workflowInfo,
+} from '@temporalio/workflow';
+import type { RunPosition } from '../activities/run/prepare-run.ts';
+import type { RunConfig } from '../core/run-config/run-config.ts';
+import { gpu, store, waiting } from './activities.ts';
+import { allOrNone } from './all-or-none.ts';
+import { attributesOf } from './attributes.ts';
+import { describe } from './describe.ts';
+import { evaluatePolicy } from './evaluate-policy.ts';
+import { grpoIteration } from './grpo-iteration.ts';
+import type { RunStatusReport } from './messages.ts';
+import { Operator } from './operator.ts';
+import { enginesOf, inTurn, publish } from './publish-version.ts';
+import { poolRepairs, type PoolRepairs } from './repair-pool.ts';
+import { Rollouts } from './rollouts.ts';
+import { RunStatus } from './run-status.ts';
+
+/** The values that a run passes to its next execution. Absent when a person starts the run. */
+export type RunProgress = {
+  /** The point to go on from; absent: as the store says. */
+  at?: { iteration: number; policyVersion: number };
+  /** True when the run continues the open take instead of opening the next one. */
+  resume?: boolean;
+  /** True when the pool has `at.policyVersion`. */
+  published?: boolean;
+  /** In milliseconds since the epoch, as is `extendedUntil`, the latest extended deadline of a trial. */
+  pausedUntil?: number;
+  extendedUntil?: number;
+};
+
+const POOL_SECONDS = 86_400;
+
+/** One execution of `trainRun`: its state, and the steps of its story. */
+export class RunExecution {
+  readonly #runId = workflowInfo().workflowId;
+  readonly #runFile: unknown;
+  readonly #progress: RunProgress;
+  readonly #status: RunStatus;
+  readonly #operator: Operator;
+  readonly #pool: PoolRepairs;
+  /** True when a person resumed the run. A reset replays this execution's arguments, but its take is another one. */
+  readonly #isResumed: boolean;
+  #rollouts: Rollouts | undefined;
+  #extendedUntil: number;
+  #prepared: RunPosition | undefined;
+  /** The next iteration to run, and the version that it samples from. */
+  #iteration = 0;
+  #policyVersion = 0;
+
+  constructor(runFile: unknown, progress: RunProgress) {
+    this.#runFile = runFile;
+    this.#progress = progress;
+    this.#extendedUntil = progress.extendedUntil ?? 0;
+    const extend = (until: number) => void (this.#extendedUntil = Math.max(this.#extendedUntil, until));
+    this.#status = new RunStatus(this.#runId, (id) => this.#rollouts?.ended(id), extend);
+    this.#operator = new Operator(this.#runId, this.#status, progress.pausedUntil ?? 0, () =>
+      this.#rollouts?.pollSoon(),
+    );
+    const { runId: executionId, firstExecutionRunId } = workflowInfo();
+    this.#isResumed = progress.resume === true && executionId === firstExecutionRunId;
+    this.#pool = poolRepairs(this.#runId);
+  }
+
+  /** Checks the run file and finds the iteration to go on from. */
+  async prepare(): Promise<void> {
+    const { at } = this.#progress;
+    const prepare = () => store.prepareRun({ runId: this.#runId, runFile: this.#runFile });
+    // An invalid run file fails the run at once. A failure in a later execution blocks the run until a person repairs the cause.
+    this.#prepared = at ? await this.#untilDone(prepare) : await prepare();
+    this.#iteration = at?.iteration ?? this.#prepared.iteration;
+    this.#policyVersion = at?.policyVersion ?? this.#prepared.policyVersion;
+    const { iterations } = this.#config;
+    Object.assign(this.#report, { iteration: this.#iteration, iterations, policy_version: this.#policyVersion });
+    upsertSearchAttributes(
+      attributesOf({ runId: this.#runId, iteration: this.#iteration, version: this.#policyVersion }),
+    );
+  }
+
+  /** Opens a take of the iteration, or continues the open one, and cancels what the takes before it still run. */
+  async openTake(): Promise<void> {
+    if (!this.hasIteration()) return;
+    const input = {
+      runId: this.#runId,
+      iteration: this.#iteration,
+      policyVersion: this.#policyVersion,
+      resume: this.#isResumed,
+    };
+    const { take, superseded } = await this.#untilDone(() => store.openTake(input));
+    this.#report.take = take;
+    await Promise.all(
+      superseded.map((id) =>
+        getExternalWorkflowHandle(id)
+          .cancel()
+          .catch(() => {}),
+      ),
+    );
+  }
+
+  /** Takes a pool of engines and publishes the policy version to them, unless they have it from the execution before. */
+  async takeEngines(): Promise<void> {
+    const [runId, version] = [this.#runId, this.#policyVersion];
+    // A run that is redone after its end has released its pool.
+    if (this.#progress.published && (await this.#untilDone(() => store.poolHas({ runId, version })))) return;
+    await this.#untilDone(async () => {
+      this.#status.enter('waiting for engines', 'engines that no other run has', POOL_SECONDS);
+      await waiting(POOL_SECONDS * 1000).acquirePool({ runId });
+      const { train } = this.#config.deadlines;
+      this.#status.enter('publish', 'the trainer to load the model', train);
+      if (version === 0) await loadBase(runId, train);
+      const reportWait = async (waitsFor: string, seconds?: number) =>
+        this.#status.waitFor(waitsFor, seconds === undefined ? null : Date.now() + seconds * 1000);
+      await reportWait(...enginesOf(version));
+      await publish({ runId, version }, reportWait);
+    });
+  }
+
+  async evaluateBaseModel(): Promise<void> {
+    if (this.#iteration > 0 || !this.#config.evaluation.before) return;
+    await this.#untilDone(() => this.#withRepairs(() => this.#evaluate()));
+  }
+
+  /** True when this execution has an iteration to run, also if a person asked for a stop, which takes effect after an iteration. */
+  hasIteration(): boolean {
+    return this.#iteration < this.#config.iterations;
+  }
+
+  /** Samples groups from the version before, trains on them, and publishes the new version. */
+  async trainOneIteration(): Promise<void> {
+    const { take } = this.#report;
+    this.#rollouts = new Rollouts({
+      runId: this.#runId,
+      iteration: this.#iteration,
+      take,
+      policyVersion: this.#policyVersion,
+    });
+    this.#policyVersion = await this.#untilDone((isAgain) => this.#sampleAndTrain(isAgain));
+    this.#iteration += 1;
+    await this.#pool.settled();
+    await condition(allHandlersFinished);
+  }
+
+  /** True after the run's last iteration, and when a person stops the run. */
+  isOver(): boolean {
+    return this.#operator.isStopping || this.#iteration >= this.#latestConfig.iterations;
+  }
+
+  /** Returns the arguments of the execution that runs the next iteration. */
+  nextExecution(): [runFile: unknown, progress: RunProgress] {
+    const { changed, pausedUntil } = this.#operator;
+    const at = { iteration: this.#iteration, policyVersion: this.#policyVersion };
+    return [changed ?? this.#runFile, { at, published: true, pausedUntil, extendedUntil: this.#extendedUntil }];
+  }
+
+  /** Evaluates the last version and ends the run. */
+  async finish(): Promise<RunStatusReport> {
+    this.#report.policy_version = this.#policyVersion;
+    if (this.#latestConfig.evaluation.after && this.#policyVersion > 0)
+      await this.#untilDone(() => this.#withRepairs(() => this.#evaluate()));
+    this.#status.enter('completed');
+    await this.#end('completed');
+    return this.#report;
+  }
+
+  /** Ends the run after a cancellation or a failure. */
+  async endBy(error: unknown): Promise<void> {
+    if (isCancellation(error)) await this.#end('cancelled', 'cancelled by a person');
+    else if (error instanceof Error && !isContinueAsNew(error)) await this.#end('failed', describe(error));
+  }
+
+  get #report(): RunStatusReport {
+    return this.#status.report;
+  }
+
+  get #config(): RunConfig {
+    if (!this.#prepared) throw new Error('the run is not prepared yet');
+    return this.#prepared.config;
+  }
+
+  /** The run file with a person's latest changes. */
+  get #latestConfig(): RunConfig {
+    return this.#operator.changed ?? this.#config;
+  }
+
+  async #sampleAndTrain(isAgain: boolean): Promise<number> {
+    const { take } = this.#report;
+    const [runId, iteration, policyVersion, rollouts] = [
+      this.#runId,
+      this.#iteration,
+      this.#policyVersion,
+      this.#rollouts,
+    ];
+    const { deadlines, evaluation } = this.#latestConfig;
+    const start = Date.now();
+    const isDue = evaluation.every !== null && iteration > 0 && iteration % evaluation.every === 0;
+    // The evaluation is of this version: the next one is not published before its end.
+    const evaluated = () => (isDue ? this.#evaluate() : Promise.resolve());
+    this.#status.enter('rollout');
+    const ready = async () =>
+      rollouts?.untilReady({
+        reopen: isAgain || this.#isResumed,
+        seconds: deadlines.iteration,
+        onChange: (rollout, until) => this.#status.showRollout(rollout, until),
+        whilePaused: () => this.#operator.whilePaused(),
+        extendedUntil: () => this.#extendedUntil,
+      });
+    await this.#withRepairs(() => allOrNone([ready, evaluated])).catch((error: unknown) => this.#closeRollouts(error));
+    await this.#operator.whilePaused();
+    const seconds = { rollout: (Date.now() - start) / 1000 };
+    const step = () =>
+      executeChild(grpoIteration, {
+        workflowId: `${runId}/${iteration}.${take}`,
+        args: [{ runId, iteration, take, trainSeconds: deadlines.train, seconds }],
+        searchAttributes: attributesOf({ runId, iteration, version: policyVersion, phase: 'batch' }),
+        staticSummary: `iteration ${iteration}, take ${take}, from policy ${policyVersion}`,
+      });
+    // The step of a terminated execution may still be closing.
+    return inTurn(step);
+  }
+
+  /** Waits until the groups that a failure cancelled have closed. Only then is the run blocked, so that a resume can start them again. */
+  async #closeRollouts(error: unknown): Promise<never> {
+    if (this.#rollouts && !isCancellation(error)) {
+      this.#status.waitFor('cancelled groups to close');
+      await this.#rollouts.closed();
+    }
+    throw error;
+  }
+
+  /** Runs work that needs engines, and repairs lost ones meanwhile. */
+  #withRepairs<T>(work: () => Promise<T>): Promise<T> {
+    return this.#pool.during(work, () => Date.now() < this.#operator.pausedUntil);
+  }
+
+  /** Samples the held-out tasks from the current version. */
+  async #evaluate(): Promise<void> {
+    await this.#operator.whilePaused();
+    const [runId, version] = [this.#runId, this.#policyVersion];
+    const { evaluation, deadlines } = this.#latestConfig;
+    if (evaluation.tasks.length === 0) return;
+    const child = () =>
+      executeChild(evaluatePolicy, {
+        workflowId: `${runId}/eval@${version}`,
+        args: [{ runId, policyVersion: version, deadlineSeconds: deadlines.iteration, groupSeconds: deadlines.group }],
+        searchAttributes: attributesOf({ runId, version, phase: 'evaluation' }),
+        staticSummary: `held-out tasks, policy ${version}`,
+      });
+    // The evaluation of a terminated execution may still be closing.
+    await inTurn(child);
+  }
+
+  async #end(as: 'completed' | 'failed' | 'cancelled', reason?: string): Promise<void> {
+    this.#operator.isEnding = true;
+    const runId = this.#runId;
+    await CancellationScope.nonCancellable(async () => {
+      // Earlier executions may have started groups, even if this one has started none.
+      const { iteration, take, policy_version: policyVersion } = this.#report;
+      await (this.#rollouts ?? new Rollouts({ runId, iteration, take, policyVersion })).cancelAll();
+      await this.#pool.settled();
+      // Others wait for each of the two: one that fails must not prevent the other.
+      await Promise.allSettled([store.releasePool({ runId }), store.setRunStatus({ runId, status: as, reason })]);
+    });
+  }
+
+  /** Repeats `work` until it succeeds. A failure that a person must repair blocks the run; what is finished is kept, and `resume` tries again. */
+  async #untilDone<T>(work: (isAgain: boolean) => Promise<T>): Promise<T> {
+    for (let isAgain = false; ; isAgain = true) {
+      try {
+        return await work(isAgain);
+      } catch (error) {
+        if (isCancellation(error)) throw error;
+        const before = this.#report.phase;
+        this.#report.reason = describe(error);
+        this.#operator.block();
+        this.#status.enter('blocked');
+        this.#status.waitFor('a person: repair the cause, then resume');
+        await this.#writeStatus('blocked', this.#report.reason);
+        await this.#operator.untilResumed();
+        await this.#writeStatus('running');
+        this.#report.reason = null;
+        this.#status.enter(before);
+      }
+    }
+  }
+
+  /** Writes the run's status if it can: the store may be the cause of the block. */
+  async #writeStatus(as: 'blocked' | 'running', reason?: string): Promise<void> {
+    try {
+      await store.setRunStatus({ runId: this.#runId, status: as, reason });
+    } catch (error) {
+      if (isCancellation(error) || (error instanceof Error && isRefusal(error))) throw error;
+    }
+  }
+}
+
+async function loadBase(runId: string, limitSeconds: number): Promise<void> {
+  const base = await gpu(limitSeconds).loadBase(await store.planBase({ runId }));
+  await store.recordBase({ runId, base });
+}
+
+const isRefusal = (error: Error): boolean =>
+  error.cause instanceof ApplicationFailure && error.cause.nonRetryable === true;
+const isContinueAsNew = (error: Error): boolean => error.name === 'ContinueAsNew';
