@@ -1,12 +1,13 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { TrialgateError } from '../../core/errors.ts';
 import { resolveConfig } from './resolve.ts';
 
 let cwd: string;
 beforeAll(() => (cwd = mkdtempSync(path.join(os.tmpdir(), 'config-'))));
+beforeEach(() => yaml(''));
 afterAll(() => rmSync(cwd, { recursive: true }));
 
 function yaml(content: string): void {
@@ -48,7 +49,6 @@ describe('sources of a deployment’s settings', () => {
   });
 
   it('an empty environment variable counts as not set', () => {
-    yaml('');
     expect(resolveConfig({ cwd, env: { TRIALGATE_GATEWAY_PORT: '' } }).config.gateway_port).toBe(8700);
   });
 });
@@ -60,14 +60,12 @@ describe('bad values of a deployment’s settings', () => {
   });
 
   it('a bad value in an environment variable is refused with the variable’s name', () => {
-    yaml('');
     expect(faultOf({ env: { TRIALGATE_DEVICE: 'gpu' } })).toBe(
       'TRIALGATE_DEVICE: `device`: expected auto, cpu or cuda, found "gpu"',
     );
   });
 
   it('an environment variable whose JSON is broken is refused with the variable’s name', () => {
-    yaml('');
     expect(faultOf({ env: { TRIALGATE_ENGINES: '["http://a' } })).toMatch(
       /^TRIALGATE_ENGINES: expected a JSON list or URLs/,
     );
@@ -82,7 +80,6 @@ describe('bad values of a deployment’s settings', () => {
   });
 
   it('the message about a bad secret does not print it', () => {
-    yaml('');
     expect(faultOf({ env: { TRIALGATE_SECRET: 'hunter2' } })).not.toContain('hunter2');
   });
 
