@@ -1,2 +1,2 @@
-/** What an agent may reach: `gateway` lets it reach only its gateway, `host` all that its host reaches. */
+/** The networks of an agent: with `gateway` it reaches only its gateway, with `host` all that its host reaches. */
 export const NETWORKS = ['gateway', 'host'] as const;

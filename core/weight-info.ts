@@ -7,4 +7,5 @@ export const WEIGHT_INFO = '/weight_info';
 const weightInfo = z.object({ weight_version: z.string().transform((weightVersion) => weightVersion.toWellFormed()) });
 
 /** Returns the weight version in a reply from this route; null when the reply has none. */
-export const labelIn = (reply: unknown): string | null => weightInfo.safeParse(reply).data?.weight_version ?? null;
+export const weightVersionIn = (reply: unknown): string | null =>
+  weightInfo.safeParse(reply).data?.weight_version ?? null;

@@ -5,7 +5,7 @@ import { MAX_DEPTH } from './json.ts';
 type Declaration = {
   /** Its name in `GatewaySettings`. */
   name: string;
-  /** What it sets, for `--help` and docs/gateway.md. */
+  /** Describes the setting in `--help` and docs/gateway.md. */
   about: string;
   placeholder: string;
   /** The type to which the text of a flag or variable is converted. Without it the text itself is the value. */

@@ -1,5 +1,5 @@
 import { Agent } from 'undici';
-import { labelIn, WEIGHT_INFO } from '../../core/weight-info.ts';
+import { weightVersionIn, WEIGHT_INFO } from '../../core/weight-info.ts';
 
 /**
  * Returns the weight version that an engine reports; null when it does not answer in time. It asks on a connection of its own, once, because
@@ -15,7 +15,7 @@ export async function readWeightVersion(url: string, patienceMs = 5_000): Promis
       method: 'GET',
       signal: AbortSignal.timeout(patienceMs),
     });
-    const weightVersion = labelIn(await body.json());
+    const weightVersion = weightVersionIn(await body.json());
     return statusCode === 200 ? weightVersion : null;
   } catch {
     return null;

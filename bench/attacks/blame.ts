@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { and, asc, eq, inArray, like } from 'drizzle-orm';
 import type { PublishInput, TrainStepInput } from '../../core/gpu-contract.ts';
 import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
+import { confirmedReplicas } from '../../tests/support/fakes/confirmed-replicas.ts';
 import { allActivities } from '../../tests/support/harness/all-activities.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { REPOSITORY } from '../../core/repository.ts';
@@ -144,19 +145,9 @@ async function attack(
   const gpu = {
     loadBase: async () => checkpoint,
     trainStep: async ({ version }: TrainStepInput) => ({ ...checkpoint, step_key: `step-${version}`, reused: false }),
-    publishPolicy: async ({ weight_version, replicas }: PublishInput) => {
-      engine.weightVersion = weight_version;
-      return {
-        replicas: replicas.map((url) => ({
-          url,
-          ok: true,
-          weight_version,
-          checksum: weight_version,
-          canary_difference: 0,
-          seconds: 0,
-          error: null,
-        })),
-      };
+    publishPolicy: async (input: PublishInput) => {
+      engine.weightVersion = input.weight_version;
+      return { replicas: confirmedReplicas(input) };
     },
   };
   const config = runConfig.parse({

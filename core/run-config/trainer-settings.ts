@@ -124,7 +124,7 @@ export const trainerShape = {
   seed: z.int().default(0).describe('Decides the order of tasks, and of a batch’s samples where a step takes several.'),
 };
 
-/** What the trainer needs to know of a teacher, which a batch has already asked. */
+/** The part of a teacher's settings that the trainer gets. The teacher itself was asked when the batch was made. */
 const teacherWeights = {
   distillation_loss_coef: z
     .number()

@@ -240,8 +240,8 @@ export class EnginePool {
 }
 
 /**
- * How old the weight version of an engine outside any run may be, because nobody tells the gateway of its new weights. The versions in the engine's
- * replies take precedence.
+ * The weight version of an engine outside any run is read again at this age, because nobody tells the gateway of its new weights. The
+ * versions in the engine's replies take precedence.
  */
 const WEIGHT_VERSION_MS = 1_000;
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { labelIn, WEIGHT_INFO } from '../../core/weight-info.ts';
+import { weightVersionIn, WEIGHT_INFO } from '../../core/weight-info.ts';
 import { readTraits, type EngineTraits } from '../token-in/engine-traits.ts';
 import { readText, type EngineConnection } from './connection.ts';
 import { readTakes, type Feature } from './adapt-messages.ts';
@@ -19,7 +19,7 @@ const BACK_OFF_MS = 500;
 
 /** The reports of a replica. It holds only values, so that requests with connections of their own can share it. */
 export class ReplicaMemory {
-  /** How often it was found with another weight version than before. */
+  /** Counts the times that the engine reported another weight version than before. */
   changes = 0;
   lastWeightVersion: string | null | undefined;
   models: Model[] | null = null;
@@ -224,7 +224,7 @@ export class Replica {
   }
 
   async #readWeightVersion(epoch: number): Promise<string | null> {
-    const weightVersion = labelIn(await this.#askPatiently(WEIGHT_INFO));
+    const weightVersion = weightVersionIn(await this.#askPatiently(WEIGHT_INFO));
     const memory = this.#memory;
     if (memory.lastWeightVersion !== undefined && memory.lastWeightVersion !== weightVersion) {
       memory.changes += 1;

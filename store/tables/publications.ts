@@ -1,7 +1,7 @@
 import { integer, pgTable, primaryKey, real, text, timestamp } from 'drizzle-orm/pg-core';
 import { runs } from './runs.ts';
 
-/** What each replica confirmed for each version: the weight version that was read back, the checksum of its weights, its canary. */
+/** A row for each replica that confirmed a version: the weight version that it reported, the checksum of its weights, its canary. */
 export const publications = pgTable(
   'publications',
   {

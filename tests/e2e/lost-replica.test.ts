@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import type { PublishInput } from '../../core/gpu-contract.ts';
 import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
+import { confirmedReplicas } from '../support/fakes/confirmed-replicas.ts';
 import { allActivities } from '../support/harness/all-activities.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
@@ -46,21 +47,12 @@ test('an engine that restarts during a rollout gets the version published again 
     releasePool,
   };
   const published: { to: string[]; inRotation: string[] }[] = [];
-  const publishPolicy = async ({ weight_version, replicas: urls }: PublishInput) => {
+  const publishPolicy = async (input: PublishInput) => {
+    const { weight_version, replicas: urls } = input;
     const rows = await store.db.select().from(replicas);
     published.push({ to: urls, inRotation: rows.filter((row) => row.inRotation).map(({ url }) => url) });
     for (const engine of engines) if (urls.includes(engine.url)) engine.weightVersion = weight_version;
-    return {
-      replicas: urls.map((url) => ({
-        url,
-        ok: true,
-        weight_version,
-        checksum: 'c',
-        canary_difference: 0,
-        seconds: 0,
-        error: null,
-      })),
-    };
+    return { replicas: confirmedReplicas(input) };
   };
   const [restarted, other] = engines.map(({ url }) => url);
   await withWorkers(

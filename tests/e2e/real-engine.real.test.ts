@@ -103,8 +103,8 @@ test('a real engine’s tool calls are recorded as it gave them, and later turns
           [null, 'tool_choice'],
           [null, 'strict_tools', 'response_format'],
         ]);
-        // As its own teacher the engine gives a token the probability with which it sampled it, except for bfloat16 in batches of other
-        // shapes.
+        // The engine is its own teacher here, so both give a token the same probability. Only batches of other shapes round bfloat16
+        // differently.
         const own = seen
           .flatMap((each) => trained.parse(each.samples).samples)
           .filter(({ loss_mask }) => loss_mask.includes(1));

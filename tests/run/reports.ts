@@ -5,7 +5,7 @@ import { REPOSITORY } from '../../core/repository.ts';
 
 export type Counts = { passed: number; failed: number; skipped: number };
 export type TimedTest = { name: string; file: string; seconds: number };
-/** What a suite's report tells. */
+/** The counts and the durations in a suite's report. */
 export type Outcome = { counts: Counts; tests: TimedTest[] };
 
 const vitestReport = z.object({

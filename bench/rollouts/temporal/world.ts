@@ -1,4 +1,5 @@
 import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { confirmedReplicas } from '../../../tests/support/fakes/confirmed-replicas.ts';
 import { allActivities, type AllActivities } from '../../../tests/support/harness/all-activities.ts';
 import { HostSandboxes } from '../../../activities/sandbox/host-sandboxes.ts';
 import type { PublishInput, TrainStepInput } from '../../../core/gpu-contract.ts';
@@ -112,19 +113,9 @@ export class World {
         await new Promise((resolve) => setTimeout(resolve, trainTime * medianSeconds * 1000));
         return { ...checkpoint, step_key: `step-${version}`, reused: false };
       },
-      publishPolicy: async ({ weight_version, replicas }: PublishInput) => {
-        await this.engine.publish(publishTime * medianSeconds, Number(weight_version.split('@')[1]));
-        return {
-          replicas: replicas.map((url) => ({
-            url,
-            ok: true,
-            weight_version,
-            checksum: weight_version,
-            canary_difference: 0,
-            seconds: 0,
-            error: null,
-          })),
-        };
+      publishPolicy: async (input: PublishInput) => {
+        await this.engine.publish(publishTime * medianSeconds, Number(input.weight_version.split('@')[1]));
+        return { replicas: confirmedReplicas(input) };
       },
     };
   }

@@ -3,6 +3,7 @@ import type { GroupPlan } from '../../../activities/rollout/group-plan.ts';
 import type { Rollout, TakeInput } from '../../../activities/rollout/plan-groups.ts';
 import type { PublishInput, ReplicaReport } from '../../../core/gpu-contract.ts';
 import { runConfig } from '../../../core/run-config/run-config.ts';
+import { confirmedReplicas } from './confirmed-replicas.ts';
 import type { AllActivities } from '../harness/all-activities.ts';
 import type { Outcome } from '../../../store/tables/trials.ts';
 
@@ -173,20 +174,10 @@ export class FakeWorld {
         this.log.push(`train ${version}`);
         return {};
       },
-      publishPolicy: async (input: PublishInput) => ({
-        replicas: [
-          {
-            url: 'u',
-            ok: true,
-            weight_version: input.weight_version,
-            checksum: 'c',
-            canary_difference: 0,
-            seconds: 0,
-            error: null,
-            ...(await this.publish(input)),
-          },
-        ],
-      }),
+      publishPolicy: async (input: PublishInput) => {
+        const outcome = await this.publish(input);
+        return { replicas: confirmedReplicas(input).map((report) => ({ ...report, ...outcome })) };
+      },
     };
   }
 }
