@@ -10,12 +10,9 @@ import { TestPostgres } from '../../tests/support/harness/postgres.ts';
 
 type Case = { path: string; body: JsonObject };
 
-const PARAMETERS = {
-  type: 'object',
-  properties: { path: { enum: ['a.txt'] } },
-  required: ['path'],
-  additionalProperties: false,
-};
+// A forced call must end within its length: vLLM refuses a whole message whose call was cut, and what it makes of a cut call in a stream
+// depends on how the tokens came together in chunks, which differs from time to time.
+const PARAMETERS = { type: 'object', properties: {}, additionalProperties: false };
 const CHAT = {
   messages: [
     { role: 'system', content: 'You are brief.' },
@@ -26,11 +23,7 @@ const CHAT = {
 const CHAT_TOOLS = { tools: [{ type: 'function', function: { name: 'ls', parameters: PARAMETERS } }], max_tokens: 24 };
 const CALLED = { id: 'call_1', type: 'function', function: { name: 'ls', arguments: '{"path": "a"}' } };
 const MESSAGES = { system: 'You are brief.', messages: [{ role: 'user', content: 'What is a file?' }], max_tokens: 12 };
-// vLLM refuses a whole message whose tool call was cut by its length, and this call is short.
-const MESSAGES_TOOLS = {
-  tools: [{ name: 'ls', input_schema: { type: 'object', properties: {}, additionalProperties: false } }],
-  max_tokens: 24,
-};
+const MESSAGES_TOOLS = { tools: [{ name: 'ls', input_schema: PARAMETERS }], max_tokens: 24 };
 const RESPONSES = { instructions: 'You are brief.', input: 'What is a file?', max_output_tokens: 12 };
 const RESPONSES_TOOLS = { tools: [{ type: 'function', name: 'ls', parameters: PARAMETERS }], max_output_tokens: 24 };
 

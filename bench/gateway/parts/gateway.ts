@@ -7,7 +7,6 @@ import { environment } from '../../../cli/supervisor/component.ts';
 import { GATEWAY_HEAP } from '../../../cli/supervisor/components/gateway.ts';
 import { openDatabase } from '../../../store/database.ts';
 import { attemptKey } from '../../../core/keys.ts';
-import { replicas } from '../../../store/schema.ts';
 import { ENGINE_WEIGHT_VERSION } from '../engine/weight-version.ts';
 import { startChild, type Child } from './child.ts';
 import type { BenchPostgres } from './postgres.ts';
@@ -106,9 +105,14 @@ export async function startGateway({
   while (more.length < processes - 1) more.push(stack.use(await startChild(launch)));
   const db = openDatabase(database.url, { maxConnections: 1 });
   stack.defer(() => db.$client.end());
-  await db
-    .update(replicas)
-    .set({ runId: RUN, weightVersion: ENGINE_WEIGHT_VERSION, inRotation: true, updatedAt: new Date() });
+  // A gateway from before 0.4.0 has another name for the column (`--repository`, `before-after.ts`).
+  const { rows: columns } = await db.execute<{ name: string }>(
+    sql`select column_name as name from information_schema.columns where table_name = 'replicas' and column_name in ('weight_version', 'label')`,
+  );
+  const weightVersion = sql.identifier(columns[0]?.name ?? 'weight_version');
+  await db.execute(
+    sql`update replicas set run_id = ${RUN}, ${weightVersion} = ${ENGINE_WEIGHT_VERSION}, in_rotation = true, updated_at = now()`,
+  );
   const owned = stack.move();
   return {
     pid: child.pid,
