@@ -1,4 +1,4 @@
-// What the Git hook does with the files of a commit. `npx husky` switches the hook on.
+// The commands that the Git hook runs on the files of a commit. `npx husky` switches the hook on.
 const ruff = '.trialgate/venv/bin/python -m ruff';
 
 export default {

@@ -13,13 +13,18 @@ const overHttp = filesWith(
   '{gateway,tests/clients,tests/support}/**/*.test.ts',
 );
 
-/** The tests that start Temporal or Python, which `npm run test:fast` leaves out where these are not installed. */
-const needInstall = process.env['TRIALGATE_TEST_WITHOUT_INSTALL']
-  ? filesWith(/useTemporal\(|startTemporal\(|INSTALLS\.(temporal|python)/, '**/*.test.ts')
-  : [];
+/** The tests that start Temporal. They wait for timers and polls for most of their time, so the fast tier does without them. */
+const onTemporal = filesWith(/useTemporal\(|startTemporal\(/, '**/*.test.ts').filter(
+  (file) => !file.endsWith('.real.test.ts'),
+);
 
-/** What should come comes, however busy the machine is: these end what hangs. */
-const PATIENT = { testTimeout: 180_000, hookTimeout: 180_000, expect: { poll: { timeout: 120_000 } } };
+/** The tests that start Python, which `npm run test:fast` leaves out where it is not installed. */
+const needPython = process.env['TRIALGATE_TEST_WITHOUT_PYTHON'] ? filesWith(/INSTALLS\.python/, '**/*.test.ts') : [];
+
+const SETUPS = ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'];
+
+/** Generous limits: only what hangs reaches them. */
+const GENEROUS_LIMITS = { testTimeout: 180_000, hookTimeout: 180_000, expect: { poll: { timeout: 120_000 } } };
 
 export default defineConfig({
   test: {
@@ -30,10 +35,19 @@ export default defineConfig({
         test: {
           name: 'fast',
           include: ['{core,gateway,store,activities,workflows,cli,clients,agents,tasks,bench,tests}/**/*.test.ts'],
-          exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**', ...needInstall],
-          globalSetup: ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'],
+          exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**', ...onTemporal, ...needPython],
+          globalSetup: SETUPS,
           isolate: false,
-          ...PATIENT,
+          ...GENEROUS_LIMITS,
+        },
+      },
+      {
+        test: {
+          name: 'temporal',
+          include: onTemporal,
+          globalSetup: SETUPS,
+          isolate: false,
+          ...GENEROUS_LIMITS,
         },
       },
       {
@@ -44,7 +58,7 @@ export default defineConfig({
           env: { TRIALGATE_TEST_RUNTIME: 'workerd' },
           globalSetup: ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/workerd-setup.ts'],
           isolate: false,
-          ...PATIENT,
+          ...GENEROUS_LIMITS,
         },
       },
       {

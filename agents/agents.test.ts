@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest';
 import { agentsFolder } from '../activities/sandbox/agents-folder.ts';
 import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
 import { loadAgent } from '../activities/sandbox/load-agent.ts';
-import { runAgent, type AgentResult } from '../activities/sandbox/run-agent.ts';
+import { runAgentProcess, type AgentResult } from '../activities/sandbox/run-agent-process.ts';
 import { isolations, temporaryHome, writeFiles } from '../tests/support/harness/sandbox-fixtures.ts';
 import { loadTask } from '../activities/tasks/load-task.ts';
 
@@ -35,7 +35,7 @@ test('every agent file that docs/agents.md shows is valid', async () => {
     path.endsWith('.yaml') ? [path.slice(0, -'.yaml'.length)] : [],
   );
   expect(names).toEqual(['hello', 'looker', 'claude-code', 'codex']);
-  for (const name of names) expect(await loadAgent(folder.home, name)).toMatchObject({ name });
+  for (const name of names) expect(await loadAgent(join(folder.home, `${name}.yaml`))).toMatchObject({ name });
 });
 
 describe.each(await isolations())('$kind', (isolation) => {
@@ -60,9 +60,8 @@ describe.each(await isolations())('$kind', (isolation) => {
     const port = address !== null && typeof address === 'object' ? address.port : 0;
     try {
       const sandbox = await createSandbox({ home: folder.home, trialId: 't', attempt: 1, task });
-      const result = await runAgent({
-        agent: await loadAgent(agents, name),
-        agentsFolder: agents,
+      const result = await runAgentProcess({
+        agent: await loadAgent(join(agents, `${name}.yaml`)),
         task,
         sandbox,
         isolation,

@@ -78,11 +78,11 @@ async function besideToy(client: Client): Promise<string[]> {
     ]),
   );
   differences.push(...faults.map((fault) => `${client.name}: ${fault}`));
-  const { protocols, calls, unfinished, clean, realigned, forked, untrainable, samples, trained, tokens } = recorded;
+  const { protocols, calls, unfinished, clean, drifted, branched, untrainable, samples, trained, tokens } = recorded;
   return [
     protocols.join(' '),
     exitOf(ran),
-    ...[calls, unfinished, clean, realigned, forked, untrainable, samples, tokens, trained, faults.length, tries].map(
+    ...[calls, unfinished, clean, drifted, branched, untrainable, samples, tokens, trained, faults.length, tries].map(
       String,
     ),
     ran.seconds.toFixed(0),
@@ -115,13 +115,13 @@ async function besideReal(vllm: string, client: Client, { url }: NodeGateway): P
   const { ran, recorded, compared } = await clientBesideVllm(client, at);
   const played = await toySession(client, at);
   const session = await sessionBesideVllm(client, played, at);
-  const { protocols, calls, unfinished, realigned, forked, tokens } = recorded;
+  const { protocols, calls, unfinished, drifted, branched, tokens } = recorded;
   const alone = [
     compared.filter(isAnswered).length,
     calls,
     unfinished,
-    realigned,
-    forked,
+    drifted,
+    branched,
     tokens,
     equalIn(client, compared),
   ];
@@ -177,8 +177,8 @@ const FIGURES = {
     'calls',
     'unfinished',
     'clean',
-    'realigned',
-    'forked',
+    'drifted',
+    'branched',
     'untrainable',
     'samples',
     'tokens',
@@ -190,8 +190,8 @@ const FIGURES = {
     'answered',
     'recorded',
     'unfinished',
-    'realigned',
-    'forked',
+    'drifted',
+    'branched',
     'tokens',
     'equal to vLLM',
     'exit before the toy',

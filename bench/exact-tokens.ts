@@ -1,7 +1,7 @@
 /**
  * Makes random conversations with tool calls, unicode, special tokens written as text, several replies a request, text completions,
- * forks and edited histories, plain and streamed. Counts records and samples that differ from what the agent saw, or from the engine's input and output.
- * `toy` is a fake engine whose text does not tokenise back to the same ids and which reports its input; `vllm` is the real one.
+ * branches and edited histories, plain and streamed. Counts records and samples that differ from what the agent saw, or from the engine's input and output.
+ * `toy` is a fake engine whose text does not tokenize back to the same ids and which reports its input; `vllm` is the real one.
  *
  *   node bench/exact-tokens.ts --engine toy --conversations 100000
  *   node bench/exact-tokens.ts --engine vllm --conversations 2000

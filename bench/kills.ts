@@ -17,7 +17,7 @@ import { optionsOf } from './options.ts';
 const options = optionsOf(import.meta.url, { kills: 100, agents: 24 });
 
 const start = performance.now();
-const { kills, ended, replayed, completed, drifted, sampled, sent, tries, refused, cut, ...faults } =
+const { kills, ended, replayed, completed, notClean, sampled, sent, tries, refused, cut, ...faults } =
   await killUnderLoad({
     ...options,
     signal: shutdownSignal(),
@@ -48,8 +48,8 @@ const text = [
   ),
   '',
   table(
-    ['lost', 'recorded twice', 'recorded, not sampled', 'odd answers', 'prompts that drifted'],
-    [[...[faults.lost, faults.twice, faults.unsampled, faults.odd].map((each) => `${each.length}`), `${drifted}`]],
+    ['lost', 'recorded twice', 'recorded, not sampled', 'odd answers', 'prompts not by the recorded ids'],
+    [[...[faults.lost, faults.twice, faults.unsampled, faults.odd].map((each) => `${each.length}`), `${notClean}`]],
   ),
   ...found.flatMap(([what, each]) => each.slice(0, 20).map((one) => `${what}: ${one}`)),
 ].join('\n');

@@ -21,7 +21,7 @@ import { optionsOf } from './options.ts';
 const { iterations } = optionsOf(import.meta.url, { iterations: 3 });
 const RUN = 'profile';
 const TICKS_A_SECOND = 100;
-const LOOK_MS = 1000;
+const POLL_MS = 1000;
 
 const NAMES: [RegExp, string][] = [
   [/VLLM::Worker/, 'vLLM worker'],
@@ -53,9 +53,9 @@ function processorSeconds(): Map<string, number> {
   return seconds;
 }
 
-const looks: { at: number; seconds: Map<string, number> }[] = [];
-const lookAt = (time: number) =>
-  looks.reduce((best, each) => (Math.abs(each.at - time) < Math.abs(best.at - time) ? each : best));
+const readings: { at: number; seconds: Map<string, number> }[] = [];
+const readingAt = (time: number) =>
+  readings.reduce((best, each) => (Math.abs(each.at - time) < Math.abs(best.at - time) ? each : best));
 
 async function trialTimes(db: Database, iteration: number) {
   return db
@@ -80,7 +80,7 @@ const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), {
   evaluation: { tasks: [], samples: 1, before: false, every: null, after: false },
 });
 const parts = await withStack(async ({ client, db, ...connected }, _, signal) => {
-  const timer = setInterval(() => looks.push({ at: Date.now(), seconds: processorSeconds() }), LOOK_MS);
+  const timer = setInterval(() => readings.push({ at: Date.now(), seconds: processorSeconds() }), POLL_MS);
   await startRun(client, RUN, config);
   await watchRun({ client, db, ...connected }, RUN, signal);
   clearInterval(timer);
@@ -100,7 +100,7 @@ const parts = await withStack(async ({ client, db, ...connected }, _, signal) =>
       ...QUANTILES.map((q) => secondsOf(event)[Math.floor(q * (rows.length - 1))]?.toFixed(1) ?? '–'),
     ]);
     const end = zero + Math.max(...secondsOf('sealed')) * 1000;
-    const [from, to] = [lookAt(zero), lookAt(end)];
+    const [from, to] = [readingAt(zero), readingAt(end)];
     const used = [...to.seconds]
       .map(([name, seconds]) => [name, seconds - (from.seconds.get(name) ?? 0)] as const)
       .filter(([, seconds]) => seconds >= 0.1);

@@ -71,7 +71,7 @@ def reward(task: Path, reply: str) -> float:
 
 
 class StepLog:
-    """Counts the rewards between two optimiser steps and writes them as a line."""
+    """Counts the rewards between two optimizer steps and writes them as a line."""
 
     def __init__(self, out: TextIO) -> None:
         self.out = out

@@ -28,12 +28,12 @@ LOSS_TYPES = ("grpo", "dapo", "dr_grpo", "gspo", "cispo")
 def inputs() -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     lengths = torch.tensor([9, 7, 4, 9, 1, 6])
-    start = -3 * torch.rand(ROWS, LENGTH)
+    old_logprobs = -3 * torch.rand(ROWS, LENGTH)
     return {
         "mask": (torch.arange(LENGTH) < lengths[:, None]).float(),
-        "logprobs": start + 0.6 * torch.randn(ROWS, LENGTH),
-        "start": start,
-        "rollout_logprobs": start + 0.8 * torch.randn(ROWS, LENGTH),
+        "logprobs": old_logprobs + 0.6 * torch.randn(ROWS, LENGTH),
+        "old_logprobs": old_logprobs,
+        "rollout_logprobs": old_logprobs + 0.8 * torch.randn(ROWS, LENGTH),
         "advantages": torch.tensor([1.3, -0.7, 0.4, -1.5, 0.9, 0.8]),
     }
 
@@ -67,7 +67,7 @@ def measure(given: dict[str, torch.Tensor], loss_type: str, delta: float | None,
     logprobs = given["logprobs"].clone().requires_grad_()
     trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None)
     # This follows `_generate_and_score_completions`, with a cap of 2.
-    difference = (given["start"] - given["rollout_logprobs"]) * given["mask"]
+    difference = (given["old_logprobs"] - given["rollout_logprobs"]) * given["mask"]
     ratio = (difference.sum(1, keepdim=True) if correction == "sequence" else difference).exp().clamp(max=2.0)
     ids = torch.zeros(ROWS, LENGTH, dtype=torch.long)
     loss = GRPOTrainer._compute_loss(
@@ -79,7 +79,7 @@ def measure(given: dict[str, torch.Tensor], loss_type: str, delta: float | None,
             "completion_ids": ids,
             "completion_mask": given["mask"],
             "advantages": given["advantages"],
-            "old_per_token_logps": given["start"],
+            "old_per_token_logps": given["old_logprobs"],
             "importance_sampling_ratio": ratio,
             "num_items_in_batch": given["mask"].sum(),
         },

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { attemptKey } from '../core/keys.ts';
 import { completeTrial } from '../store/queries/complete-trial.ts';
-import { sealTrial } from '../store/queries/seal-trial.ts';
+import { sealAttempt } from '../store/queries/seal-attempt.ts';
 import { startGateway } from './node.ts';
 import { ASK, readStream, SECRET, useSharedGateway } from '../tests/support/harness/gateways.ts';
 
@@ -47,7 +47,7 @@ test('the gateway refuses calls of a completed or sealed trial with 409', async 
   const trial = await gateway.trial();
   await completeTrial(gateway.db, { trialId: trial.id });
   expect(await refusal(await trial.chat(ASK))).toEqual({ status: 409, code: 'attempt_closed' });
-  await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
+  await sealAttempt(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
   expect(await refusal(await trial.chat(ASK))).toEqual({ status: 409, code: 'attempt_closed' });
 });
 
@@ -56,7 +56,7 @@ test.each([false, true])(
   async (stream) => {
     const trial = await gateway.trial();
     gateway.engine.beforeEnd = async () => {
-      await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
+      await sealAttempt(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
     };
     const reply = await trial.chat({ ...ASK, stream });
     if (stream) {

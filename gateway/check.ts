@@ -31,7 +31,7 @@ function deepest(issue: z.core.$ZodIssue): Found {
   const depth = Math.max(0, ...tried.map((each) => each.path.length));
   const best = tried.filter((each) => each.path.length === depth);
   const [first] = best;
-  if (!first || (depth === 0 && message !== UNSAID)) return own;
+  if (!first || (depth === 0 && message !== DEFAULT_UNION_MESSAGE)) return own;
   const expected = [...new Set(best.flatMap((each) => each.expected))];
   const text =
     best.length > 1 && expected.length > 1 ? `Invalid input: expected ${expected.join(' or ')}` : first.message;
@@ -39,4 +39,4 @@ function deepest(issue: z.core.$ZodIssue): Found {
 }
 
 /** The message that zod gives a union without a message of its own. */
-const UNSAID = 'Invalid input';
+const DEFAULT_UNION_MESSAGE = 'Invalid input';

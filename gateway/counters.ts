@@ -14,7 +14,7 @@ export class Counters {
   /** Calls that wait because others of their trial have reserved the rest of its budgets. They are not accepted yet. */
   waiting = 0;
   /** Completed calls that were not their trial's first, by how they continue an earlier one. */
-  readonly continuations: Record<Continuation, number> = { clean: 0, realigned: 0, forked: 0 };
+  readonly continuations: Record<Continuation, number> = { clean: 0, drifted: 0, branched: 0 };
   /** Blocks, items and tools that were left out of a prompt, by type. Each is counted once per trial. */
   readonly leftOut = new NamedCounts();
   /** Requests that were refused before they became calls, by the code of the refusal. */
@@ -28,31 +28,14 @@ export class Counters {
   /** Returns the sum of these counts and another thread's. */
   plus(other: PlainCounts): Counters {
     const sum = new Counters();
-    for (const {
-      accepted,
-      completed,
-      failed,
-      cancelled,
-      inFlight,
-      waiting,
-      continuations,
-      leftOut,
-      refused,
-      constrained,
-      conversations,
-    } of [this, other]) {
-      sum.accepted += accepted;
-      sum.completed += completed;
-      sum.failed += failed;
-      sum.cancelled += cancelled;
-      sum.inFlight += inFlight;
-      sum.waiting += waiting;
-      for (const how of CONTINUATIONS) sum.continuations[how] += continuations[how];
-      sum.leftOut.addAll(leftOut);
-      sum.constrained.enforce.addAll(constrained.enforce);
-      sum.constrained.hint.addAll(constrained.hint);
-      sum.refused.addAll(refused);
-      for (const name of CONVERSATION_COUNTS) sum.conversations[name] += conversations[name];
+    for (const each of [this, other]) {
+      for (const name of CALL_COUNTS) sum[name] += each[name];
+      for (const how of CONTINUATIONS) sum.continuations[how] += each.continuations[how];
+      for (const name of CONVERSATION_COUNTS) sum.conversations[name] += each.conversations[name];
+      sum.leftOut.addAll(each.leftOut);
+      sum.refused.addAll(each.refused);
+      sum.constrained.enforce.addAll(each.constrained.enforce);
+      sum.constrained.hint.addAll(each.constrained.hint);
     }
     return sum;
   }
@@ -61,16 +44,17 @@ export class Counters {
   isFirstReport(trialId: string): boolean {
     if (this.#reported.has(trialId)) return false;
     const [oldest] = this.#reported;
-    if (oldest !== undefined && this.#reported.size >= MOST_TOLD) this.#reported.delete(oldest);
+    if (oldest !== undefined && this.#reported.size >= MOST_REPORTED_TRIALS) this.#reported.delete(oldest);
     this.#reported.add(trialId);
     return true;
   }
 }
 
+const CALL_COUNTS = ['accepted', 'completed', 'failed', 'cancelled', 'inFlight', 'waiting'] as const;
 const CONVERSATION_COUNTS = ['bytes', 'readsOfTrials', 'readsOfTurns', 'released', 'forgotten'] as const;
 
 const MOST_NAMES = 50;
-const MOST_TOLD = 10_000;
+const MOST_REPORTED_TRIALS = 10_000;
 
 /** Counts by names that agents choose. Only a limited number of plain names is counted separately, so that agents cannot fill the memory. */
 export class NamedCounts extends Map<string, number> {
@@ -85,10 +69,7 @@ export class NamedCounts extends Map<string, number> {
 }
 
 /** The plain counts, which can be copied to another thread. */
-type PlainCounts = Pick<
-  Counters,
-  'accepted' | 'completed' | 'failed' | 'cancelled' | 'inFlight' | 'waiting' | 'continuations' | 'conversations'
-> & {
+type PlainCounts = Pick<Counters, (typeof CALL_COUNTS)[number] | 'continuations' | 'conversations'> & {
   leftOut: ReadonlyMap<string, number>;
   refused: ReadonlyMap<string, number>;
   constrained: Record<'enforce' | 'hint', ReadonlyMap<string, number>>;
@@ -140,7 +121,7 @@ export function asMetrics(
     '# HELP trialgate_calls_waiting Calls that wait for what others of their trial have reserved of its budgets.',
     '# TYPE trialgate_calls_waiting gauge',
     `trialgate_calls_waiting ${waiting}`,
-    '# HELP trialgate_call_continuations_total Calls that completed after others of their trial, by how they go on: clean (by its ids), realigned (by its text: it drifted), forked (from none).',
+    '# HELP trialgate_call_continuations_total Calls that completed after others of their trial, by how they go on: clean (by its ids), drifted (by its text), branched (from none).',
     '# TYPE trialgate_call_continuations_total counter',
     ...Object.entries(continuations).map(
       ([how, count]) => `trialgate_call_continuations_total{continuation="${how}"} ${count}`,

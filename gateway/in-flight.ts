@@ -24,7 +24,7 @@ export class InFlight {
 }
 
 /** A trial's share of the open calls. */
-export type Place = {
+export type Admission = {
   /** Counts bytes of the body until the call leaves. Throws when there are too many. */
   hold: (bytes: number) => void;
   release: () => void;
@@ -35,7 +35,7 @@ export function admit(
   { openCalls, openBodies, settings: { maxCallsInFlight, maxBodyBytesInFlight } }: GatewayDeps,
   trialId: string,
   { headers }: Request,
-): Place {
+): Admission {
   if (openCalls.count(trialId) >= maxCallsInFlight) {
     throw new Failure(
       429,

@@ -23,8 +23,7 @@ export function noteRefusal(
   const trial = c.get('trial') ?? provenTrial(deps, c);
   if (protocol === null && !trial) return;
   counters.refused.add(code);
-  // Without the store nothing can be recorded.
-  if (!trial || code === 'store_unavailable') return;
+  if (!trial) return;
   const { size, digest } = c.get('body') ?? { size: announced(c), digest: null };
   refusals.add(trial.id, {
     at: new Date().toISOString(),

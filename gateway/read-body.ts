@@ -47,7 +47,7 @@ export async function readBody(request: Request, limits: BodyLimits, hold: Hold 
 
 async function readUnannounced(request: Request, maxBodyBytes: number, hold: Hold): Promise<Uint8Array<ArrayBuffer>> {
   const parts: Uint8Array<ArrayBuffer>[] = [];
-  for await (const part of within(request, maxBodyBytes)) {
+  for await (const part of partsUpTo(request, maxBodyBytes)) {
     hold(part.byteLength);
     parts.push(part);
   }
@@ -69,7 +69,7 @@ async function readLarge(request: Request, limits: BodyLimits, hold: Hold): Prom
   const parts: Uint8Array<ArrayBuffer>[] = [];
   const isDropped = Number(request.headers.get('content-length') ?? Infinity) <= DROPPED_BYTES;
   let refusal: { error: unknown } | null = null;
-  for await (const part of within(request, limits.maxBodyBytes)) {
+  for await (const part of partsUpTo(request, limits.maxBodyBytes)) {
     if (refusal) continue;
     try {
       const before = bounds.nodes;
@@ -85,7 +85,7 @@ async function readLarge(request: Request, limits: BodyLimits, hold: Hold): Prom
   return { bytes: await joined(parts), nodes: bounds.nodes };
 }
 
-async function* within(request: Request, maxBodyBytes: number): AsyncGenerator<Uint8Array<ArrayBuffer>> {
+async function* partsUpTo(request: Request, maxBodyBytes: number): AsyncGenerator<Uint8Array<ArrayBuffer>> {
   let size = 0;
   for await (const part of request.body ?? []) {
     size += part.byteLength;

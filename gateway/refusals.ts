@@ -1,5 +1,6 @@
 import { MOST_REFUSALS, type RefusalSummary } from '../store/queries/refusals.ts';
 import type { Refusal } from '../store/schema.ts';
+import { isTransient } from '../core/transient.ts';
 import { oneLine } from './one-line.ts';
 
 type Options = {
@@ -11,7 +12,10 @@ type Options = {
 
 const MOST_KNOWN = 10_000;
 
-/** Records refused requests with their trial. No request waits for it, and a trial with many refusals costs one write at a time. */
+/**
+ * Records refused requests with their trial. No request waits for it, and a trial with many refusals costs one write at a time. While
+ * PostgreSQL is away it keeps them: that a trial was refused for this reason is evidence of whose fault its end is (invariant 6).
+ */
 export class Refusals {
   readonly #options: Options;
   readonly #pending = new Map<string, RefusalSummary>();
@@ -19,6 +23,7 @@ export class Refusals {
   readonly #counts = new Map<string, number>();
   #timer: ReturnType<typeof setTimeout> | null = null;
   #writing: Promise<void> = Promise.resolve();
+  #isClosing = false;
 
   constructor(options: Options) {
     this.#options = options;
@@ -28,13 +33,18 @@ export class Refusals {
     this.#logRefusal(trialId, refusal);
     const { count, latest } = this.#pending.get(trialId) ?? { count: 0, latest: [] };
     this.#pending.set(trialId, { count: count + 1, latest: [refusal, ...latest.slice(0, MOST_REFUSALS - 1)] });
-    const { everyMs } = this.#options;
-    if (everyMs !== null) this.#timer ??= setTimeout(() => this.#flush(), everyMs);
+    this.#schedule();
   }
 
   async close(): Promise<void> {
+    this.#isClosing = true;
     this.#flush();
     await this.#writing;
+  }
+
+  #schedule(): void {
+    const { everyMs } = this.#options;
+    if (everyMs !== null) this.#timer ??= setTimeout(() => this.#flush(), everyMs);
   }
 
   #flush(): void {
@@ -48,14 +58,36 @@ export class Refusals {
   /** Writes one statement at a time, because all would update the same trial's row. */
   async #write(before: Promise<void>, pending: [string, RefusalSummary][]): Promise<void> {
     await before;
-    const { write, log } = this.#options;
-    for (const [trialId, refused] of pending) {
-      await write(trialId, refused).catch((error: unknown) => {
+    const { write, log, everyMs } = this.#options;
+    for (const [i, [trialId, refused]] of pending.entries()) {
+      try {
+        await write(trialId, refused);
+      } catch (error) {
+        // The next write would wait for the same database.
+        if (isTransient(error) && everyMs !== null && !this.#isClosing) return this.#keep(pending.slice(i));
         log(
           `${refused.count} refusal(s) of trial ${trialId} could not be stored: ${error instanceof Error ? error.message : String(error)}`,
         );
+      }
+    }
+  }
+
+  /** Puts refusals that could not be written before those that came since. */
+  #keep(unwritten: readonly [string, RefusalSummary][]): void {
+    for (const [trialId, { count, latest }] of unwritten) {
+      const since = this.#pending.get(trialId);
+      if (!since && this.#pending.size >= MOST_KNOWN) {
+        this.#options.log(
+          `${count} refusal(s) of trial ${trialId} could not be stored: too many trials wait for PostgreSQL`,
+        );
+        continue;
+      }
+      this.#pending.set(trialId, {
+        count: count + (since?.count ?? 0),
+        latest: [...(since?.latest ?? []), ...latest].slice(0, MOST_REFUSALS),
       });
     }
+    this.#schedule();
   }
 
   /** Logs the 1st, 2nd, 4th, 8th, … refusal of a trial for one reason. */

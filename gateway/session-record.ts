@@ -1,6 +1,6 @@
-import type { Call } from '../store/queries/read-calls.ts';
+import type { StoredCall } from '../store/queries/read-calls.ts';
 import type { RefusalSummary } from '../store/queries/refusals.ts';
-import type { Trial } from '../store/queries/transaction.ts';
+import type { TrialRow } from '../store/queries/transaction.ts';
 import type { TokenSample } from '../store/samples/build-samples.ts';
 import type { Sample, SampleLine, Session, Summary, Turn } from './api/schemas.ts';
 import { choicesOf } from '../store/calls/choices.ts';
@@ -12,13 +12,13 @@ import { isObject } from './json.ts';
  * since the epoch. `after` is the number of the last call that the reader has.
  */
 export function sessionRecord(
-  row: Trial,
+  row: TrialRow,
   attempt: number,
-  calls: readonly Call[],
+  calls: readonly StoredCall[],
   refused: RefusalSummary | null,
   after = 0,
 ): Session {
-  const isDone = (call: Call) => call.status === 'completed';
+  const isDone = (call: StoredCall) => call.status === 'completed';
   return {
     ...sessionHead(row, attempt),
     turns: calls.filter(isDone).map(turn),
@@ -34,7 +34,7 @@ export function sessionRecord(
 }
 
 /** Builds a session of a list: everything but its calls. */
-export function sessionSummary(row: Trial): Summary {
+export function sessionSummary(row: TrialRow): Summary {
   return {
     ...sessionHead(row, row.attempt),
     trial_index: row.trialIndex,
@@ -47,7 +47,7 @@ export function sessionSummary(row: Trial): Summary {
   };
 }
 
-export const sampleLine = (row: Trial, samples: readonly TokenSample[]): SampleLine => ({
+export const sampleLine = (row: TrialRow, samples: readonly TokenSample[]): SampleLine => ({
   ...sessionHead(row, row.attempt),
   samples: samples.map(sampleRecord),
 });
@@ -68,7 +68,7 @@ export const sampleRecord = ({
   call_ids: callIds,
 });
 
-const sessionHead = (row: Trial, attempt: number) => ({
+const sessionHead = (row: TrialRow, attempt: number) => ({
   session_id: row.id,
   run_id: row.runId,
   group_id: row.groupId,
@@ -82,13 +82,13 @@ const sessionHead = (row: Trial, attempt: number) => ({
   created_at: seconds(row.createdAt),
 });
 
-const usage = ({ usedCalls, usedTokens, usedBytes }: Trial) => ({
+const usage = ({ usedCalls, usedTokens, usedBytes }: TrialRow) => ({
   calls: usedCalls,
   tokens: usedTokens,
   bytes: usedBytes,
 });
 
-function turn(call: Call): Turn {
+function turn(call: StoredCall): Turn {
   const { request } = call;
   const [choice] = choicesOf(call.response ?? {});
   const message = isObject(choice?.message) ? choice.message : { content: choice?.text };

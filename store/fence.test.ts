@@ -6,7 +6,7 @@ import { openAttempt } from './queries/open-attempt.ts';
 import { readCalls } from './queries/read-calls.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { recordCalls } from './queries/record-calls.ts';
-import { sealTrial } from './queries/seal-trial.ts';
+import { sealAttempt } from './queries/seal-attempt.ts';
 import { attempts, groups, runs, trials } from './schema.ts';
 import { callRecord } from '../tests/support/scenarios/call-record.ts';
 import { useDatabase } from '../tests/support/harness/use-database.ts';
@@ -48,7 +48,7 @@ test('the store refuses late calls of a completed trial, opens no further attemp
   await completeTrial(store.db, { trialId: 'done' });
   const late = call('done', 1);
   expect(await recordCalls(store.db, [late])).toEqual(new Set([late.id]));
-  await sealTrial(store.db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 0.5 } });
+  await sealAttempt(store.db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 0.5 } });
   await expect(openAttempt(store.db, { trialId: 'done', attempt: 2 })).rejects.toMatchObject({
     code: 'attempt_closed',
   });
@@ -71,7 +71,7 @@ test('a commit that is repeated after its trial was completed refuses only the c
 
 test('the first seal of a trial holds: a second one changes nothing and returns the first', async () => {
   await openAttempt(store.db, { trialId: 'sealed' });
-  const first = await sealTrial(store.db, {
+  const first = await sealAttempt(store.db, {
     trialId: 'sealed',
     attempt: 1,
     outcome: 'scored',
@@ -79,14 +79,14 @@ test('the first seal of a trial holds: a second one changes nothing and returns 
     seconds: { agent: 2 },
   });
   expect(first).toMatchObject({ outcome: 'scored', rewards: { reward: 1 } });
-  const second = await sealTrial(store.db, {
+  const second = await sealAttempt(store.db, {
     trialId: 'sealed',
     attempt: 1,
     outcome: 'agent_error',
     rewards: { reward: 0 },
   });
   expect(second).toMatchObject({ outcome: 'scored', rewards: { reward: 1 } });
-  await expect(sealTrial(store.db, { trialId: 'sealed', attempt: 2, outcome: 'scored' })).rejects.toMatchObject({
+  await expect(sealAttempt(store.db, { trialId: 'sealed', attempt: 2, outcome: 'scored' })).rejects.toMatchObject({
     code: 'attempt_closed',
   });
 });
@@ -97,7 +97,7 @@ test('a seal stores its reason and the rewards’ names with invalid characters 
     ['a\u0000b', 1],
     ['\ud800', 0],
   ]);
-  const sealed = await sealTrial(store.db, {
+  const sealed = await sealAttempt(store.db, {
     trialId: 'strange',
     outcome: 'agent_error',
     reason: 'exit code 1: \u0000\ud800!',
@@ -108,7 +108,7 @@ test('a seal stores its reason and the rewards’ names with invalid characters 
 
 test('a seal with the outcome `infra_error` closes the attempt, and the trial can be opened for its next one', async () => {
   await openAttempt(store.db, { trialId: 'infra', attempt: 1 });
-  const after = await sealTrial(store.db, {
+  const after = await sealAttempt(store.db, {
     trialId: 'infra',
     attempt: 1,
     outcome: 'infra_error',
@@ -129,7 +129,7 @@ test('the store refuses a call exactly when a concurrent seal of its trial came 
   const record = call('race', 1);
   const [refused] = await Promise.all([
     recordCalls(store.db, [record]),
-    sealTrial(store.db, { trialId: 'race', attempt: 1, outcome: 'scored', rewards: { reward: 1 } }),
+    sealAttempt(store.db, { trialId: 'race', attempt: 1, outcome: 'scored', rewards: { reward: 1 } }),
   ]);
   const stored = await readCalls(store.db, { trialId: 'race', attempt: 1 });
   expect(stored.length).toBe(refused.size === 0 ? 1 : 0);
@@ -222,7 +222,7 @@ test('deleting a trial removes its calls, except those of a trial that was train
   for (const trialId of ['trained', 'spare', 'stale', 'flat']) {
     await openAttempt(store.db, { trialId, runId: 'run', groupId: trialId === 'flat' ? 'run/0.1/0' : undefined });
     await recordCalls(store.db, [call(trialId, 1)]);
-    await sealTrial(store.db, { trialId, outcome: trialId === 'stale' ? 'cancelled' : 'scored', final: true });
+    await sealAttempt(store.db, { trialId, outcome: trialId === 'stale' ? 'cancelled' : 'scored', final: true });
     if (trialId !== 'spare')
       await store.db.update(trials).set({ batchIteration: 0, batchTake: 1 }).where(eq(trials.id, trialId));
     await deleteTrials(store.db, [trialId]);

@@ -35,7 +35,7 @@ test('a retracted call gives its part of its trial’s budgets back exactly once
   expect(await findTrial(store.db, 'used')).toMatchObject({ attempt: 2, usedCalls: 0, usedTokens: 0 });
 });
 
-test('each of the several replies to one request is read with the whole request, empty fields included', async () => {
+test('each of several replies to one request is read back with the complete request, empty fields included', async () => {
   const at = { trialId: 'empty', attempt: 1 };
   await openAttempt(store.db, at);
   const request = { messages: [{ role: 'user', content: 'x' }], stop: null, tools: [], user: '' };

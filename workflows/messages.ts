@@ -39,7 +39,7 @@ export type RunStatusReport = {
   groups_ended: number;
   groups_total: number;
   trials: Partial<Record<Outcome, number>>;
-  /** What the run waits for, and until when at most. */
+  /** The cause of the run's wait, and its latest end. */
   waits_for: string | null;
   until: string | null;
   /** The groups that this iteration or its evaluation began, and those that still run from earlier ones. */

@@ -11,7 +11,7 @@ import {
 import { store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
 import { engineTroubleSignal } from './messages.ts';
-import { FIRST_POLL_MS, backoff, type PollResult } from './backoff.ts';
+import { FIRST_POLL_MS, poolPollInterval, type PollResult } from './pool-poll-interval.ts';
 import { inTurn, poolHolder, publishVersion } from './publish-version.ts';
 
 export type PoolRepairs = {
@@ -49,7 +49,7 @@ export function poolRepairs(runId: string): PoolRepairs {
 }
 
 async function keepPolling(poll: () => Promise<PollResult>, isPaused: () => boolean): Promise<never> {
-  for (let pause = FIRST_POLL_MS; ; pause = backoff(pause, await poll())) {
+  for (let pause = FIRST_POLL_MS; ; pause = poolPollInterval(pause, await poll())) {
     await condition(() => !isPaused());
     await sleep(pause);
   }

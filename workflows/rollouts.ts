@@ -2,7 +2,7 @@ import { CancellationScope, condition, getExternalWorkflowHandle, sleep } from '
 import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/rollout/plan-groups.ts';
 import { store, waiting } from './activities.ts';
-import { pollInterval } from './poll-interval.ts';
+import { groupPollInterval } from './group-poll-interval.ts';
 import { cutSignal, staleSignal } from './messages.ts';
 import { runGroup } from './run-groups.ts';
 
@@ -85,7 +85,7 @@ export class Rollouts {
         isOver ? POLL_AGAIN_MS : Math.min(POLL_AGAIN_MS, Math.max(1000, deadline - now)),
       );
       // Many trials may end at about the same time: one poll finds them together.
-      const next = Math.min(polledAt + pollInterval(this.#polls), isOver ? Infinity : deadline);
+      const next = Math.min(polledAt + groupPollInterval(this.#polls), isOver ? Infinity : deadline);
       const early = next - Date.now();
       if (early > 0) await sleep(early);
     }

@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm';
 import { beforeEach, expect, test } from 'vitest';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
 import { trials } from '../../store/schema.ts';
 import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
@@ -34,7 +34,7 @@ async function converse(trial: Trial): Promise<void> {
 async function metricsOf(talk: (trial: Trial) => Promise<unknown>) {
   const trial = await context.trial({ runId: 'run', groupId: `run/0.1/${crypto.randomUUID()}`, policyVersion: 0 });
   await talk(trial);
-  await sealTrial(context.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
+  await sealAttempt(context.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
   const [row] = await context.db.select().from(trials).where(eq(trials.id, trial.id));
   if (!row?.groupId) throw new Error('the trial is gone');
   const { groupId } = row;
@@ -57,7 +57,7 @@ test('a trial whose agent only appends to its conversation counts 1 sample and n
   expect(await metricsOf(converse)).toEqual({ samples_per_trial: 1, drifted_calls: 0 });
 });
 
-test('a trial whose agent summarises its conversation counts 2 samples and no drifted calls', async () => {
+test('a trial whose agent summarizes its conversation counts 2 samples and no drifted calls', async () => {
   const talk = async (trial: Trial) => {
     await converse(trial);
     await trial.chat({ messages: [SUMMARY] });
@@ -70,7 +70,7 @@ test('a batch’s metrics count a drifted call on an engine that cannot be asked
   expect(await metricsOf(converse)).toEqual({ samples_per_trial: 4, drifted_calls: 1 });
 });
 
-test('a request for several replies whose prompt drifted counts as one drifted call', async () => {
+test('a drifted prompt with several replies adds one to the drifted calls of its batch', async () => {
   context.toy.scaleOut = false;
   const talk = async (trial: Trial) => {
     context.toy.script = [{ text: CALL }];

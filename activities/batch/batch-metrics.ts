@@ -4,12 +4,13 @@ import { calls, trials } from '../../store/schema.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { rewardsOf } from '../rollout/rewards-of.ts';
-import type { BatchContents, Trial } from './collect-samples.ts';
+import type { TrialRow } from '../../store/queries/transaction.ts';
+import type { BatchContents } from './collect-samples.ts';
 import type { Sample } from './sample.ts';
 
 /**
  * Returns the metrics of a batch: what it uses, and what was dropped since the batch before. Side by side they show what a quorum,
- * over-sampling or staleness favours. The means are `*_tokens` for each trial, trained or recorded (a call that was cut has none unless it
+ * over-sampling or staleness favors. The means are `*_tokens` for each trial, trained or recorded (a call that was cut has none unless it
  * was streamed), `*_seconds` from the opening of a trial's last attempt to its end, and `*_reward`. `drifted_calls` is the share of calls
  * after a trial's first that continue another one only by their text.
  */
@@ -34,7 +35,7 @@ export async function batchMetrics(
         isNotNull(calls.continuation),
       ),
     );
-  const drifted = continued.filter(({ continuation }) => continuation === 'realigned').length;
+  const drifted = continued.filter(({ continuation }) => continuation === 'drifted').length;
   return {
     groups: new Set(samples.map(({ groupId }) => groupId)).size,
     samples_per_trial: samples.length / Math.max(1, usedIds.size),
@@ -53,10 +54,10 @@ export async function batchMetrics(
   };
 }
 
-const rewardOf = (trial: Trial, config: RunConfig): number =>
+const rewardOf = (trial: TrialRow, config: RunConfig): number =>
   weightedReward(rewardsOf(trial, config) ?? trial.rewards ?? {}, config.reward_weights);
 
-const secondsOf = ({ attemptOpenedAt, sealedAt }: Trial): number[] =>
+const secondsOf = ({ attemptOpenedAt, sealedAt }: TrialRow): number[] =>
   sealedAt === null ? [] : [(sealedAt.getTime() - attemptOpenedAt.getTime()) / 1000];
 
 function tokensByTrial(samples: readonly Sample[]): number[] {

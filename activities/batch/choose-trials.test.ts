@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm';
 import { beforeEach, expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { groups, iterations, policyVersions, runs, trials, type DropReason, type Outcome } from '../../store/schema.ts';
 import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
@@ -73,7 +73,7 @@ const sample = (trialId: string, attempt: number, policyVersion: number) =>
   ]);
 
 const end = (trialId: string, outcome: Outcome, attempt?: number) =>
-  sealTrial(store.db, {
+  sealAttempt(store.db, {
     trialId,
     attempt,
     outcome,

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { batches, groups, iterations, policyVersions, runs, trials, type Outcome } from '../../store/schema.ts';
 import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
@@ -55,7 +55,7 @@ async function trial(
     versionSpans,
   };
   await recordCalls(store.db, [callRecord({ trialId, promptTokenIds: Int32Array.of(1, 2), choice })]);
-  await sealTrial(store.db, {
+  await sealAttempt(store.db, {
     trialId,
     outcome,
     final: true,

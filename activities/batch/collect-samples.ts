@@ -1,6 +1,7 @@
 import { asc, eq, inArray } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
+import type { TrialRow } from '../../store/queries/transaction.ts';
 import { buildSamples, type TokenSample } from '../../store/samples/build-samples.ts';
 import { groups, trials } from '../../store/schema.ts';
 import { readLineage } from '../iteration/lineage.ts';
@@ -9,7 +10,6 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { batchOf, ofTake, type TakeKey } from '../iteration/takes.ts';
 import type { Sample } from './sample.ts';
 
-export type Trial = typeof trials.$inferSelect;
 export type BatchContents = {
   samples: Sample[];
   /** Samples that are left out although their trials are used: too old, or sampled by a version that is no ancestor. */
@@ -17,7 +17,7 @@ export type BatchContents = {
   /** The staleness of each sample, in versions. */
   staleness: number[];
   /** The trials of the batch, and those that were dropped since the batch before. */
-  trials: Trial[];
+  trials: TrialRow[];
 };
 
 /** Returns the samples of a take's batch, in an order that does not depend on who finished first. */
@@ -64,7 +64,7 @@ export async function collectSamples(
         collected.staleness.push(age);
       }
     }
-    // A baseline without the trials that cannot be trained on would favour the other trials.
+    // A baseline without the trials that cannot be trained on would favor the other trials.
     if (collected.samples.length === before) ofGroup.push(earned);
   }
   return collected;
@@ -83,7 +83,7 @@ function ageOf({ policyVersions }: TokenSample, ages: ReadonlyMap<number, number
 }
 
 /** Returns the rewards of trials of the same groups that an earlier batch has, because a group has one baseline. */
-async function readEarlier(db: Database, config: RunConfig, inBatch: Trial[]): Promise<Map<string, TrialRewards[]>> {
+async function readEarlier(db: Database, config: RunConfig, inBatch: TrialRow[]): Promise<Map<string, TrialRewards[]>> {
   const ids = [...new Set(inBatch.flatMap(({ groupId }) => (groupId === null ? [] : [groupId])))];
   const earlier = new Map<string, TrialRewards[]>();
   if (config.stragglers !== 'carry_over' || ids.length === 0) return earlier;

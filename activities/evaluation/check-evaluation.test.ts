@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { groups, runs, type Outcome } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { checkEvaluation } from './check-evaluation.ts';
@@ -22,7 +22,7 @@ async function check(...outcomes: (Outcome | null)[]): Promise<void> {
     const trialId = `${runId}-eval.1-${i}`;
     if (outcome === null) continue;
     await openAttempt(store.db, { trialId, runId, groupId: evaluated[i >> 1]?.id, trialIndex: i & 1 });
-    await sealTrial(store.db, { trialId, outcome, reason: `${outcome} of port ${i}` });
+    await sealAttempt(store.db, { trialId, outcome, reason: `${outcome} of port ${i}` });
   }
   await checkEvaluation(store)({ groups: evaluated });
 }

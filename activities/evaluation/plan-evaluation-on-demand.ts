@@ -1,3 +1,4 @@
+import { agentInTurn } from '../../core/run-config/agent-file.ts';
 import { and, eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
 import { groups } from '../../store/schema.ts';
@@ -43,7 +44,7 @@ export const planEvaluationOnDemand =
         ordinal,
         size,
         task,
-        agent: agents[ordinal % agents.length] ?? '',
+        agent: agentInTurn(agents, ordinal),
         policyVersion,
       }));
       return { id: `eval@${policyVersion}.${n}`, plans, deadlineSeconds: deadlines.iteration };

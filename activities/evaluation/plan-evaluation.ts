@@ -1,3 +1,4 @@
+import { agentInTurn } from '../../core/run-config/agent-file.ts';
 import type { Deps } from '../deps.ts';
 import type { GroupPlan } from '../rollout/group-plan.ts';
 import { readRun } from '../run/read-run.ts';
@@ -19,6 +20,6 @@ export const planEvaluation =
       ordinal,
       size: config.evaluation.samples,
       task,
-      agent: config.agents[ordinal % config.agents.length] ?? '',
+      agent: agentInTurn(config.agents, ordinal),
     }));
   };

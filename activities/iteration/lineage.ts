@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { policyVersions } from '../../store/schema.ts';
 
-/** Returns the ancestors of `version` up to `limit` steps back, each with its number of steps. A version that is missing is too old or is no ancestor. */
+/** Returns the ancestors of `version` up to `limit` versions back, each with its distance (1 is the parent). A version that is missing is too old or is no ancestor. */
 export async function readLineage(
   db: Executor,
   input: { runId: string; version: number; limit: number },

@@ -3,7 +3,7 @@ import { and, eq } from 'drizzle-orm';
 import { resolve } from 'node:path';
 import { beforeEach, expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { attempts, groups, iterations, runs, trials } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import type { Deps } from '../deps.ts';
@@ -52,7 +52,7 @@ const sealed = async (
   trial: { trialId: string; groupId: string; trialIndex: number },
 ) => {
   await openAttempt(store.db, { attempt: 1, runId: 'run', ...trial });
-  await sealTrial(store.db, {
+  await sealAttempt(store.db, {
     trialId: trial.trialId,
     outcome,
     rewards: outcome === 'scored' ? { reward: 1 } : undefined,
@@ -90,7 +90,7 @@ test('opening a take lists the superseded takes’ workflows that may still run:
 
 test('a trial that is skipped between two attempts gets no further attempt, and its last attempt keeps its outcome', async () => {
   await sealed('infra_error', { trialId: 'skipped', groupId: 'run/0.1/0', trialIndex: 1 });
-  await sealTrial(store.db, { trialId: 'skipped', outcome: 'cancelled', reason: 'skipped by a person', final: true });
+  await sealAttempt(store.db, { trialId: 'skipped', outcome: 'cancelled', reason: 'skipped by a person', final: true });
   expect(await store.db.select().from(trials).where(eq(trials.id, 'skipped'))).toMatchObject([
     { outcome: 'cancelled', reason: 'skipped by a person' },
   ]);
@@ -108,7 +108,7 @@ test('of two new deadlines for a group the later deadline holds, in whatever ord
 
 test('a trial that is sealed without an attempt’s number has its open attempt closed', async () => {
   await openAttempt(store.db, { trialId: 'cut', attempt: 3, runId: 'run', groupId: 'run/0.1/0', trialIndex: 1 });
-  await sealTrial(store.db, { trialId: 'cut', outcome: 'truncated', reason: 'cut between two attempts' });
+  await sealAttempt(store.db, { trialId: 'cut', outcome: 'truncated', reason: 'cut between two attempts' });
   expect(
     await store.db
       .select()

@@ -21,11 +21,11 @@ export type PoolState = {
 };
 
 /** Reads the state of the run's replicas from their own reports. */
-export async function readPoolState(deps: Pick<Deps, 'db'>, runId: string, patienceMs?: number): Promise<PoolState> {
+export async function readPoolState(deps: Pick<Deps, 'db'>, runId: string, timeoutMs?: number): Promise<PoolState> {
   const rows = await deps.db.select().from(replicas).where(eq(replicas.runId, runId));
   const { min_replicas } = await readRun(deps.db, runId);
   const replies = await Promise.all(
-    rows.map(async (row) => ({ row, weightVersion: await readWeightVersion(row.url, patienceMs) })),
+    rows.map(async (row) => ({ row, weightVersion: await readWeightVersion(row.url, timeoutMs) })),
   );
   const isWhole = ({ row, weightVersion }: (typeof replies)[number]) =>
     row.inRotation && row.weightVersion !== null && row.weightVersion === weightVersion;

@@ -9,7 +9,7 @@ import { weightVersionOf } from '../../core/weight-version.ts';
 import { readRun } from '../run/read-run.ts';
 
 /** An engine under load answers even a small request slowly; it is then not away. */
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 /** A publication to all replicas, or with `isMend` only to the lost ones while the others go on. */
 type PublicationInput = { runId: string; version: number; isMend?: boolean };
@@ -22,7 +22,7 @@ export const beginPublication =
   (deps: Deps) =>
   async (input: PublicationInput): Promise<PublishInput & { needed: number }> => {
     const { db } = deps;
-    const pool = await readPoolState(deps, input.runId, PATIENCE_MS);
+    const pool = await readPoolState(deps, input.runId, TIMEOUT_MS);
     const toRepair = input.isMend ? replicasToRepair(pool) : null;
     const [target, base] = await Promise.all([
       readVersion(db, input.runId, input.version),

@@ -5,7 +5,7 @@ import { weightVersionIn, WEIGHT_INFO } from '../../core/weight-info.ts';
  * Returns the weight version that an engine reports; null when it does not answer in time. It asks on a connection of its own, once, because
  * the gateway's client (`gateway/engines/replica.ts`) exists to keep connections, to ask again and to remember, and runs in workerd too.
  */
-export async function readWeightVersion(url: string, patienceMs = 5_000): Promise<string | null> {
+export async function readWeightVersion(url: string, timeoutMs = 5_000): Promise<string | null> {
   const socketPath = url.startsWith('unix:') ? url.slice('unix:'.length) : null;
   const agent = new Agent(socketPath ? { connect: { socketPath } } : {});
   try {
@@ -13,7 +13,7 @@ export async function readWeightVersion(url: string, patienceMs = 5_000): Promis
       origin: socketPath ? 'http://engine' : new URL(url).origin,
       path: WEIGHT_INFO,
       method: 'GET',
-      signal: AbortSignal.timeout(patienceMs),
+      signal: AbortSignal.timeout(timeoutMs),
     });
     const weightVersion = weightVersionIn(await body.json());
     return statusCode === 200 ? weightVersion : null;

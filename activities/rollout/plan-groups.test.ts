@@ -71,7 +71,7 @@ test('a group that is too old is not trained on, and new groups start instead of
   ).toMatchObject([{ dropped: 'stale' }]);
 });
 
-test('a train step waits for a group that no later step could use, although it has enough other trials', async () => {
+test('a train step that has enough trials still waits for a group that no later step could use', async () => {
   await begin({ max_staleness: 1 });
   await plan(0);
   await sample(`${runId}/0.1/0`, 0);

@@ -1,3 +1,4 @@
+import { agentInTurn } from '../../core/run-config/agent-file.ts';
 import { ApplicationFailure } from '@temporalio/common';
 import { and, count, eq } from 'drizzle-orm';
 import type { Transaction } from '../../store/queries/transaction.ts';
@@ -170,7 +171,7 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
     const task = taskAt(tasks, position, config.seed, out);
     if (task === null) throw allQuarantined(runId, out.size);
     const ordinal = (here?.groups ?? 0) + i;
-    const agent = config.agents[position % config.agents.length] ?? '';
+    const agent = agentInTurn(config.agents, position);
     const size = startedTrials(config);
     return {
       id: `${runId}/${iteration}.${take}/${ordinal}`,

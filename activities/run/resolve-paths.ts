@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { isAbsolute, resolve } from 'node:path';
+import { isAgentPath } from '../../core/run-config/agent-file.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
@@ -10,6 +11,13 @@ export function resolvePaths(config: RunConfig, base: string = REPOSITORY): RunC
   return {
     ...config,
     model: candidates.find((path) => existsSync(path)) ?? config.model,
+    agents: config.agents.map((entry) => {
+      if (typeof entry === 'string') return isAgentPath(entry) ? from(entry) : entry;
+      return {
+        ...entry,
+        mounts: Object.fromEntries(Object.entries(entry.mounts).map(([name, path]) => [name, from(path)])),
+      };
+    }),
     tasks: config.tasks.map(from),
     evaluation: { ...config.evaluation, tasks: config.evaluation.tasks.map(from) },
   };

@@ -3,7 +3,7 @@ import { chmod, open, rm, writeFile } from 'node:fs/promises';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { GatewayWatch, type GatewayFailures } from './gateway-watch.ts';
-import type { GatewayDoor } from './network.ts';
+import type { GatewayAddress } from './network.ts';
 import { Pace } from './pace.ts';
 
 /** Connections of one sandbox above this number are closed at once. The sandbox's relay holds fewer and lets the others wait. */
@@ -26,7 +26,7 @@ export type Forwarder = {
 };
 
 /** Connects every connection of a Unix socket in `folder` to the gateway, byte for byte. */
-export async function openForwarder({ host, port, name }: GatewayDoor, folder: string): Promise<Forwarder> {
+export async function openForwarder({ host, port, name }: GatewayAddress, folder: string): Promise<Forwarder> {
   const connections = new Set<Socket>();
   const watch = new GatewayWatch(host, port);
   let relayStarted = false;

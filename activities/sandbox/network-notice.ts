@@ -1,4 +1,4 @@
-import { agentsFolder } from './agents-folder.ts';
+import { agentLabels, type AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { listAgents, loadAgent } from './load-agent.ts';
 
@@ -10,16 +10,16 @@ export async function networkNotice({
   network,
   agents,
 }: Pick<RunConfig, 'network' | 'agents'>): Promise<string | null> {
-  const names = network === null ? await withHostNetwork(agents) : network === 'host' ? agents : [];
+  const names = network === null ? await withHostNetwork(agents) : network === 'host' ? agentLabels(agents) : [];
   return names.length ? `the agents ${names.join(', ')} ${NOTICE}` : null;
 }
 
 /** Returns the agents whose own file opens the host's network. */
 export async function agentsWithHostNetwork(): Promise<string[]> {
-  return withHostNetwork(await listAgents(agentsFolder));
+  return withHostNetwork(await listAgents());
 }
 
-async function withHostNetwork(names: readonly string[]): Promise<string[]> {
-  const loaded = await Promise.all(names.map((name) => loadAgent(agentsFolder, name).catch(() => null)));
+async function withHostNetwork(agents: readonly AgentEntry[]): Promise<string[]> {
+  const loaded = await Promise.all(agents.map((agent) => loadAgent(agent).catch(() => null)));
   return loaded.flatMap((agent) => (agent?.network === 'host' ? [agent.name] : []));
 }

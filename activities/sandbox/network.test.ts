@@ -10,7 +10,7 @@ import { dirname, join, resolve } from 'node:path';
 import { buffer, text } from 'node:stream/consumers';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Sandbox } from './create-sandbox.ts';
-import { gatewayDoor, type Network } from './network.ts';
+import { gatewayAddress, type Network } from './network.ts';
 import {
   isolations,
   sandboxWith,
@@ -32,8 +32,8 @@ test.each([
   ],
 ])(
   'inside a sandbox the URL of the gateway %s keeps its host name and path, and leads to the sandbox’s own loopback',
-  (url, door) => {
-    expect(gatewayDoor(url)).toMatchObject(door);
+  (url, address) => {
+    expect(gatewayAddress(url)).toMatchObject(address);
   },
 );
 
@@ -146,8 +146,15 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     const judge = `python3 $TESTS_DIR/probe.py '${wanted}'; echo 1 > $LOGS_DIR/verifier/reward.txt`;
     const task = await taskWith(folder.home, judge, { 'tests/probe.py': PROBE });
     const sandbox = await sandboxWith(folder.home, {}, task);
-    const { stdoutTail } = await verify({ task, sandbox, isolation, signal: new AbortController().signal });
-    expect(JSON.parse(stdoutTail)).toEqual(['netlink']);
+    let stdout = '';
+    await verify({
+      task,
+      sandbox,
+      isolation,
+      signal: new AbortController().signal,
+      onOutput: (output) => (stdout = output.stdout),
+    });
+    expect(JSON.parse(stdout)).toEqual(['netlink']);
   });
 
   test('curl, urllib and Node reach the gateway from a sandbox by the gateway’s URL, without a proxy setting', async () => {

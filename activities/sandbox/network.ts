@@ -13,7 +13,7 @@ const HTTP_PORTS: Record<string, number> = { 'http:': 80, 'https:': 443 };
 const UNPRIVILEGED_PORT = 8700;
 
 /** The gateway's address, from the host and from inside a sandbox that has its own network. */
-export type GatewayDoor = {
+export type GatewayAddress = {
   host: string;
   port: number;
   /** The gateway's URL for a process in the sandbox. */
@@ -23,7 +23,7 @@ export type GatewayDoor = {
   name: string | null;
 };
 
-export function gatewayDoor(url: string): GatewayDoor {
+export function gatewayAddress(url: string): GatewayAddress {
   const gateway = new URL(url);
   const host = gateway.hostname.replace(/^\[|\]$/g, '');
   const port = Number(gateway.port) || (HTTP_PORTS[gateway.protocol] ?? 80);

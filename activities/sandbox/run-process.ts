@@ -11,9 +11,9 @@ import { killTree, MARKER, namespaceGone } from './kill-tree.ts';
 import { removeLeftFiles } from './left-files.ts';
 import { limited, onCores, type Limits } from './limits.ts';
 import type { Network } from './network.ts';
-import { openDoor, type Door } from './open-door.ts';
+import { openGatewayLink, type GatewayLink } from './open-gateway-link.ts';
 import { watchStorage } from './storage-watch.ts';
-import { OURS, watchTree, type Excess } from './tree-watch.ts';
+import { EXTRA_PROCESSES, watchTree, type Excess } from './tree-watch.ts';
 
 export type ProcessSpec = {
   argv: string[];
@@ -32,6 +32,8 @@ export type ProcessSpec = {
   marker: string;
   /** The sandbox's folder on the host. Its files count as the sandbox's disk space. */
   root: string;
+  /** A file of the host that is the process's standard input. Absent: it has none. */
+  stdin?: string;
   signal: AbortSignal;
 };
 
@@ -53,29 +55,29 @@ export type ProcessResult = GatewayFailures &
  * @throws SandboxError when the sandbox itself could not be started
  */
 export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
-  await using door = await openDoor(spec);
+  await using link = await openGatewayLink(spec);
   const { cgroup: parents } = spec.isolation;
   const cgroup =
     parents &&
     (await hostWork("making the sandbox's control group", async () =>
-      openCgroup(parents, { ...spec.limits, processes: spec.limits.processes + OURS }),
+      openCgroup(parents, { ...spec.limits, processes: spec.limits.processes + EXTRA_PROCESSES }),
     ));
-  const result = await runBehind(spec, door, cgroup).finally(() => cgroup?.remove());
+  const result = await runWithLink(spec, link, cgroup).finally(() => cgroup?.remove());
   // The command does not run without its relay, so this is the host's failure.
-  if (result.reason === 'exited' && !(await door.relayStarted()))
+  if (result.reason === 'exited' && !(await link.relayStarted()))
     throw new SandboxError(`the sandbox's relay to the gateway could not start: ${result.stderr.trim().slice(-500)}`);
-  return { ...result, ...(await door.close()) };
+  return { ...result, ...(await link.close()) };
 }
 
-async function runBehind(
+async function runWithLink(
   spec: ProcessSpec,
-  door: Door,
+  link: GatewayLink,
   cgroup: Cgroup | null,
 ): Promise<Omit<ProcessResult, keyof GatewayFailures>> {
   const started = performance.now();
   const elapsed = (): number => (performance.now() - started) / 1000;
   const namespaced = spec.isolation.kind === 'bubblewrap';
-  const child = begin(spec, door, cgroup?.enter ?? onCores(spec.limits.cpus));
+  const child = begin(spec, link, cgroup?.enter ?? onCores(spec.limits.cpus));
   const exit = await new Promise<Exit>((resolve, reject) => {
     let reason: EndReason = 'exited';
     const tree = { pid: child.pid ?? 0, uid: spec.uid, marker: spec.marker, namespaced };
@@ -142,32 +144,39 @@ function watch(
 type Exit = Omit<ProcessResult, 'seconds' | keyof GatewayFailures | keyof MemoryKills> & { status: string };
 
 function begin(
-  { argv, cwd, env, limits, isolation, uid, mounts, marker, network }: ProcessSpec,
-  door: Door,
+  { argv, cwd, env, limits, isolation, uid, mounts, marker, network, stdin }: ProcessSpec,
+  link: GatewayLink,
   enter: string[],
 ) {
   const { bwrap, python, kind, seccomp } = isolation;
   const wrapped = kind === 'bubblewrap' && bwrap !== null;
-  const inside = { uid, python, mounts: [...mounts, ...door.mounts], cwd, hostNetwork: network.kind === 'host' };
+  const inside = { uid, python, mounts: [...mounts, ...link.mounts], cwd, hostNetwork: network.kind === 'host' };
   const filter = wrapped && seccomp ? openSync(seccomp, 'r') : null;
+  const input = stdin === undefined ? null : openSync(stdin, 'r');
   const wrap = wrapped
     ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3, ...(filter === null ? {} : { seccompFd: 4 }) })
     : [];
   // The relay is a process of the same user. It does not use up the agent's limit.
-  const processes = limits.processes + (door.relay.length > 0 ? 1 : 0);
+  const processes = limits.processes + (link.relay.length > 0 ? 1 : 0);
   const [command = '', ...args] = [
     ...enter,
     ...wrap,
-    ...door.relay,
+    ...link.relay,
     ...limited(argv, { ...limits, processes }, isolation, uid),
   ];
   const child = spawn(command, args, {
     cwd: wrapped ? '/' : cwd,
     env: { ...env, [MARKER]: marker },
-    stdio: ['ignore', 'pipe', 'pipe', ...(wrapped ? ['pipe' as const] : []), ...(filter === null ? [] : [filter])],
+    stdio: [
+      input ?? 'ignore',
+      'pipe',
+      'pipe',
+      ...(wrapped ? ['pipe' as const] : []),
+      ...(filter === null ? [] : [filter]),
+    ],
     detached: true,
   });
-  if (filter !== null) closeSync(filter);
+  for (const descriptor of [filter, input]) if (descriptor !== null) closeSync(descriptor);
   const [stdout, stderr] = [child.stdout, child.stderr];
   if (!stdout || !stderr) throw new SandboxError('the sandbox has no output pipes');
   const status = child.stdio[3];

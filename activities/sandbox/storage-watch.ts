@@ -14,7 +14,7 @@ const COUNTING_SHARE = 0.05;
 /** This number of files and folders is an attack on the host, however small they are. */
 const MAX_ENTRIES = 200_000;
 
-type WatchedSandbox = {
+type StorageWatch = {
   root: string;
   storageMb: number;
   /** The sandbox's first process. Files that its descendants have deleted and still hold open count too. */
@@ -25,7 +25,7 @@ type WatchedSandbox = {
 };
 
 /** Calls `onExcess` when a sandbox uses more than `storageMb`, or has too many files or descriptors. Returns a function that ends the watch. */
-export function watchStorage({ root, storageMb, pid, uid, isolation, onExcess }: WatchedSandbox): () => void {
+export function watchStorage({ root, storageMb, pid, uid, isolation, onExcess }: StorageWatch): () => void {
   const stop = new AbortController();
   const excess = async (): Promise<Excess | null> => {
     const deleted = deletedFiles(treeOf(recentTable(), pid, uid).map((row) => row.pid));

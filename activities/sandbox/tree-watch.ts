@@ -5,7 +5,7 @@ import { processTable, treeOf, type ProcessRow } from './process-table.ts';
 
 export type Excess = 'out_of_memory' | 'process_limit' | 'storage_limit' | 'descriptor_limit';
 
-type WatchedSandbox = {
+type TreeWatch = {
   pid: number;
   uid: number | null;
   memoryMb: number;
@@ -15,19 +15,19 @@ type WatchedSandbox = {
 
 const INTERVAL_MS = 500;
 /** The sandboxes' network connections also pass through this process. When a check takes long, checks become less frequent. */
-const LOOKING_SHARE = 0.1;
+const CHECKING_SHARE = 0.1;
 /** Room for bubblewrap's own processes, and for one that is just ending. */
-export const OURS = 8;
-const watched = new Set<WatchedSandbox>();
+export const EXTRA_PROCESSES = 8;
+const watched = new Set<TreeWatch>();
 let timer: NodeJS.Timeout | null = null;
 
 /**
  * Enforces the limits that rlimits cannot, where there are no control groups: memory and processes of a whole tree. One read of
  * /proc serves all sandboxes of this process. A process tree that ends within half a second is not checked.
  */
-export function watchTree(entry: WatchedSandbox): () => void {
+export function watchTree(entry: TreeWatch): () => void {
   watched.add(entry);
-  timer ??= lookIn(INTERVAL_MS);
+  timer ??= checkIn(INTERVAL_MS);
   return () => {
     watched.delete(entry);
     if (watched.size > 0 || !timer) return;
@@ -36,19 +36,19 @@ export function watchTree(entry: WatchedSandbox): () => void {
   };
 }
 
-function lookIn(ms: number): NodeJS.Timeout {
+function checkIn(ms: number): NodeJS.Timeout {
   return setTimeout(async () => {
-    const busyMs = await look();
+    const busyMs = await checkAll();
     // A watch that began in the meantime may have set a timer of its own.
     if (watched.size > 0) {
       if (timer) clearTimeout(timer);
-      timer = lookIn(Math.max(INTERVAL_MS, busyMs / LOOKING_SHARE));
+      timer = checkIn(Math.max(INTERVAL_MS, busyMs / CHECKING_SHARE));
     }
   }, ms).unref();
 }
 
-/** Returns the milliseconds for which this process could do nothing else. */
-async function look(): Promise<number> {
+/** Checks every watched process tree once. Returns how many milliseconds that blocked the event loop. */
+async function checkAll(): Promise<number> {
   const start = performance.now();
   const rows = processTable();
   let busyMs = performance.now() - start;
@@ -63,11 +63,11 @@ async function look(): Promise<number> {
   return busyMs;
 }
 
-function excessOf({ memoryMb, processes }: WatchedSandbox, tree: ProcessRow[]): Excess | null {
+function excessOf({ memoryMb, processes }: TreeWatch, tree: ProcessRow[]): Excess | null {
   const memory = memoryOf(tree);
   if (memory === null) return 'descriptor_limit';
   if (memory > memoryMb * 2 ** 20) return 'out_of_memory';
-  return tree.length > processes + OURS ? 'process_limit' : null;
+  return tree.length > processes + EXTRA_PROCESSES ? 'process_limit' : null;
 }
 
 /** Returns the memory that the processes have mapped, plus the files in memory that they hold open without mapping them. Null: too many descriptors. */

@@ -2,10 +2,11 @@ import { chmod, mkdir } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import type { Task } from '../../core/task.ts';
-import { baseEnvironment, ownMounts, placeOf } from './place.ts';
+import { baseEnvironment, ownMounts, pathsOf } from './sandbox-paths.ts';
 import { copyFiles } from './copy-files.ts';
 import { emptySandbox, handOver, type Sandbox } from './create-sandbox.ts';
 import { removeNamed } from './destroy-sandbox.ts';
+import { errorLine } from './error-line.ts';
 import { hostWork, SandboxError, VerifierError } from './errors.ts';
 import { isDiskFullForOthers } from './host-disk.ts';
 import type { Isolation } from './isolation.ts';
@@ -22,6 +23,8 @@ export type Verification = {
   sandbox: Sandbox;
   isolation: Isolation;
   signal: AbortSignal;
+  /** Is told what each run of the tests on the work printed. */
+  onOutput?: (output: Pick<ProcessResult, 'stdout' | 'stderr'>) => void;
 };
 
 export type Verdict = VerifierRewards & {
@@ -29,7 +32,6 @@ export type Verdict = VerifierRewards & {
   reason?: string;
   /** True when the machine ran out of memory during the run. The reward may then come from a process that was killed. */
   isInDoubt: boolean;
-  stdoutTail: string;
   /** Entries of the agent's work that are not judged: links, devices and the like. */
   skipped: string[];
   seconds: number;
@@ -45,7 +47,7 @@ const LIMITS = { outputBytes: 4 * 2 ** 20, processes: 128 };
  * the agent could never reach. Only what the tests write as reward counts.
  * @throws VerifierError when there is no valid reward; SandboxError when the host failed; the signal's reason on abort
  */
-export async function verify({ task, sandbox, isolation, signal }: Verification): Promise<Verdict> {
+export async function verify({ task, sandbox, isolation, signal, onOutput }: Verification): Promise<Verdict> {
   const name = verifierName(sandbox.name);
   await removeNamed(sandbox.home, name);
   try {
@@ -61,9 +63,9 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
     const oomKills = await countOomKills();
     const result = await runTests(task, clean, isolation, signal);
     signal.throwIfAborted();
+    onOutput?.(result);
     if (await isDiskFullForOthers(clean, task.environment.storageMb))
       throw new SandboxError(`verifying ${sandbox.name}: the disk is full; free some space`);
-    const stdoutTail = result.stdout.slice(-4000);
     if (result.reason !== 'exited')
       throw new VerifierError(
         `${task.name}: the verifier ended early (${result.reason}) after ${result.seconds.toFixed(1)} s`,
@@ -73,20 +75,20 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
     if (signalled) throw new VerifierError(`${task.name}: the verifier was killed by ${signalled}`, 'killed');
     const isInDoubt = wasMachineOutOfMemory(result, { before: oomKills, after: await countOomKills() });
     const rewards = await readRewards(join(clean.logs, 'verifier'), describe(task, result, isolation));
-    return { ...rewards, isInDoubt, stdoutTail, skipped, seconds: result.seconds };
+    return { ...rewards, isInDoubt, skipped, seconds: result.seconds };
   } finally {
     await removeNamed(sandbox.home, name);
   }
 }
 
-type CleanPlace = Sandbox & { tests: string };
+type CleanSandbox = Sandbox & { tests: string };
 
 async function prepare(
   task: Task,
   sandbox: Sandbox,
   name: string,
   signal: AbortSignal,
-): Promise<{ clean: CleanPlace; skipped: string[] }> {
+): Promise<{ clean: CleanSandbox; skipped: string[] }> {
   const clean = await emptySandbox(sandbox.home, name);
   const tests = join(clean.root, 'tests');
   const { skipped } = await copyFiles(sandbox.work, clean.work, WORK_LIMITS, { signal }).catch((error: unknown) => {
@@ -105,19 +107,19 @@ async function prepare(
 
 async function runTests(
   task: Task,
-  clean: CleanPlace,
+  clean: CleanSandbox,
   isolation: Isolation,
   signal: AbortSignal,
 ): Promise<ProcessResult> {
-  const place = { ...placeOf(clean, isolation), tests: isolation.kind === 'bubblewrap' ? '/tests' : clean.tests };
+  const paths = { ...pathsOf(clean, isolation), tests: isolation.kind === 'bubblewrap' ? '/tests' : clean.tests };
   return launch({
-    argv: ['bash', join(place.tests, 'test.sh')],
-    cwd: place.work,
+    argv: ['bash', join(paths.tests, 'test.sh')],
+    cwd: paths.work,
     env: {
-      ...baseEnvironment(isolation.python, place),
-      TESTS_DIR: place.tests,
-      LOGS_DIR: place.logs,
-      WORK_DIR: place.work,
+      ...baseEnvironment(isolation.python, paths),
+      TESTS_DIR: paths.tests,
+      LOGS_DIR: paths.logs,
+      WORK_DIR: paths.work,
       ...task.environment.env,
       ...task.verifier.env,
     },
@@ -131,9 +133,9 @@ async function runTests(
     isolation,
     uid: sandboxUser(isolation, clean),
     mounts: [
-      ...ownMounts(clean, place),
+      ...ownMounts(clean, paths),
       // The tests are a copy for this run alone, and writable: they may hide their answers before they run foreign code.
-      { host: clean.tests, inside: place.tests, writable: true },
+      { host: clean.tests, inside: paths.tests, writable: true },
     ],
     network: { kind: 'none' },
     marker: clean.marker,
@@ -150,10 +152,10 @@ function signalOf({ exitCode, signal }: ProcessResult): string | null {
 }
 
 function describe(task: Task, { exitCode, signal, stderr }: ProcessResult, isolation: Isolation): string {
-  const lastLine = stderr.trim().split('\n').at(-1)?.slice(0, 300);
+  const why = errorLine(stderr);
   const absolute =
     isolation.kind === 'bubblewrap'
       ? ''
       : '; without bubblewrap a test finds its folders in TESTS_DIR, LOGS_DIR and WORK_DIR, not at /tests, /logs and /app';
-  return `${task.name}: tests/test.sh ended with ${signal ?? `exit code ${exitCode}`}${lastLine ? ` (${lastLine})` : ''}${absolute}`;
+  return `${task.name}: tests/test.sh ended with ${signal ?? `exit code ${exitCode}`}${why ? ` (${why})` : ''}${absolute}`;
 }

@@ -4,6 +4,7 @@ import { parse, TomlError } from 'smol-toml';
 import { z } from 'zod';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Task } from '../../core/task.ts';
+import { validateFile } from '../../core/validate-file.ts';
 import { isInsideSandbox } from './inside-sandbox.ts';
 import { locate } from './locate.ts';
 import { readInside, requireInside } from './read-inside.ts';
@@ -36,15 +37,14 @@ export async function loadTask(folder: string): Promise<Task> {
   if (await isInsideSandbox(root))
     throw new TrialgateError('bad_input', `${root} lies in a sandbox: an agent may have written it, so it is no task`);
   const file = join(root, 'task.toml');
-  const parsed = taskFile.safeParse(parseToml(await required(root, 'task.toml'), file));
-  if (!parsed.success) {
-    const faults = parsed.error.issues.map((issue) => `${issue.path.join('.') || '(top level)'}: ${issue.message}`);
-    throw new TrialgateError('bad_input', `${file}: ${faults.join('; ')}`);
-  }
+  const { task, agent, verifier, environment } = validateFile(
+    taskFile,
+    parseToml(await required(root, 'task.toml'), file),
+    file,
+  );
   const instruction = await required(root, 'instruction.md');
   await required(root, 'tests/test.sh');
   for (const part of ['tests', 'environment']) await requireInside(root, part);
-  const { task, agent, verifier, environment } = parsed.data;
   return {
     name: task.name ?? basename(root),
     folder: root,

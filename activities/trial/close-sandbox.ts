@@ -1,6 +1,6 @@
 import type { Deps } from '../deps.ts';
 
-/** Releases the sandbox and the place of an attempt that nobody will verify. */
+/** Closes the sandbox of an attempt that nobody will verify, and frees its slot. */
 export const closeSandbox =
   (deps: Deps) =>
   async (input: { trialId: string; attempt: number }): Promise<void> => {

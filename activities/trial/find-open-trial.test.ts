@@ -1,6 +1,6 @@
 import { beforeAll, expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { groups, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { findOpenTrial } from './find-open-trial.ts';
@@ -49,6 +49,6 @@ test.each([
 test('a request to skip or extend a trial that has ended is refused with its outcome', async () => {
   const trialId = 'first-eval.0-1-0';
   await openAttempt(store.db, { trialId, runId: 'first', groupId: 'first/eval@0/1', trialIndex: 0 });
-  await sealTrial(store.db, { trialId, outcome: 'scored', rewards: { reward: 1 } });
+  await sealAttempt(store.db, { trialId, outcome: 'scored', rewards: { reward: 1 } });
   await expect(find(trialId)).rejects.toMatchObject({ message: `trial ${trialId} has ended: scored` });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { judgeAgentEnd, type ProcessEnd, type Witness } from './judge-agent-end.ts';
+import { judgeAgentEnd, type ProcessEnd, type AgentEndEvidence } from './judge-agent-end.ts';
 
 const done: ProcessEnd = { ending: 'done', reason: null, killed: false };
 const crashed: ProcessEnd = {
@@ -8,7 +8,7 @@ const crashed: ProcessEnd = {
   killed: false,
 };
 const killed: ProcessEnd = { ending: 'agent_error', reason: 'the agent ended with SIGKILL', killed: true };
-const nothing: Witness = {
+const nothing: AgentEndEvidence = {
   isDiskFull: false,
   isMachineOutOfMemory: false,
   isGatewayAway: false,
@@ -19,7 +19,7 @@ const nothing: Witness = {
 };
 const engine = { fault: 'engine', reason: 'engine_cut: the reply broke off' } as const;
 
-test.each<[string, ProcessEnd, Partial<Witness>, string | null, string | undefined]>([
+test.each<[string, ProcessEnd, Partial<AgentEndEvidence>, string | null, string | undefined]>([
   ['an agent’s good end is its own when nothing else failed', done, {}, null, undefined],
   [
     'an agent’s crash is agent_error when nothing else failed, whatever its exit code and output say',
@@ -113,7 +113,7 @@ test.each<[string, ProcessEnd, Partial<Witness>, string | null, string | undefin
     'infra_error',
     'gateway',
   ],
-])('%s', (_, end, witness, outcome, evidence) => {
-  expect(judgeAgentEnd(end, { ...nothing, ...witness })).toMatchObject({ outcome, ...(evidence ? { evidence } : {}) });
-  expect(judgeAgentEnd(end, { ...nothing, ...witness }).evidence).toBe(evidence);
+])('%s', (_, end, found, outcome, evidence) => {
+  expect(judgeAgentEnd(end, { ...nothing, ...found })).toMatchObject({ outcome, ...(evidence ? { evidence } : {}) });
+  expect(judgeAgentEnd(end, { ...nothing, ...found }).evidence).toBe(evidence);
 });

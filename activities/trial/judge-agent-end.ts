@@ -10,7 +10,7 @@ export type ProcessEnd = {
 };
 
 /** Evidence about the agent's end that does not come from the agent. */
-export type Witness = {
+export type AgentEndEvidence = {
   isDiskFull: boolean;
   /** True when the machine, not the sandbox, ran out of memory while the agent ran. */
   isMachineOutOfMemory: boolean;
@@ -29,15 +29,24 @@ export type Witness = {
 export type Judgement = { outcome: 'agent_error' | 'infra_error' | null; reason: string | null; evidence?: Evidence };
 
 /** The number of times that one trial may end because of a failed call or a machine without memory. An agent may find ways to cause both. */
-const BELIEVED = 2;
+const MOST_EXCUSED_ATTEMPTS = 2;
 
 /**
  * Decides whether an agent's end is the agent's own fault. Only evidence from the host and the gateway counts. The agent's exit status
  * and its output do not count, because a model learns to produce whatever gives it another try.
  */
-export function judgeAgentEnd({ ending, reason, killed }: ProcessEnd, witness: Witness): Judgement {
-  const { isDiskFull, isGatewayAway, hasGatewayFailed, isMachineOutOfMemory, unanswered, earlier, enginesAnswer } =
-    witness;
+export function judgeAgentEnd(
+  { ending, reason, killed }: ProcessEnd,
+  {
+    isDiskFull,
+    isGatewayAway,
+    hasGatewayFailed,
+    isMachineOutOfMemory,
+    unanswered,
+    earlier,
+    enginesAnswer,
+  }: AgentEndEvidence,
+): Judgement {
   const infra = (evidence: Evidence, what: string): Judgement => ({
     outcome: 'infra_error',
     evidence,
@@ -45,8 +54,9 @@ export function judgeAgentEnd({ ending, reason, killed }: ProcessEnd, witness: W
   });
   if (isDiskFull) return infra('host', "the host's disk is full");
   if (hasGatewayFailed || (isGatewayAway && ending !== 'done')) return infra('gateway', 'the gateway was away');
-  if (isMachineOutOfMemory && killed && earlier < BELIEVED) return infra('host', 'the machine ran out of memory');
-  if (unanswered && (earlier < BELIEVED || !enginesAnswer))
+  if (isMachineOutOfMemory && killed && earlier < MOST_EXCUSED_ATTEMPTS)
+    return infra('host', 'the machine ran out of memory');
+  if (unanswered && (earlier < MOST_EXCUSED_ATTEMPTS || !enginesAnswer))
     return infra(unanswered.fault, `its last call failed: ${unanswered.reason}`);
   return { outcome: ending === 'done' ? null : ending, reason };
 }

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-const PATIENCE_MS = 30_000;
-const LOOK_EVERY_MS = 500;
+const TIMEOUT_MS = 30_000;
+const POLL_MS = 500;
 let turn = 0;
 
 /**
@@ -12,11 +12,11 @@ let turn = 0;
 export async function liveGateway(
   urls: readonly string[],
   signal: AbortSignal,
-  patienceMs = PATIENCE_MS,
+  timeoutMs = TIMEOUT_MS,
 ): Promise<string> {
   const first = turn++;
   const inTurn = urls.map((_, i) => urls[(first + i) % urls.length] ?? '');
-  for (const end = Date.now() + patienceMs; ; await sleep(LOOK_EVERY_MS, undefined, { signal })) {
+  for (const end = Date.now() + timeoutMs; ; await sleep(POLL_MS, undefined, { signal })) {
     for (const url of inTurn) if (await answers(url, signal)) return url;
     if (Date.now() >= end)
       throw new Error(

@@ -9,8 +9,8 @@ import { openDatabase, type Database } from '../../store/database.ts';
 import { ASK, SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
 import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { readWitness } from './read-witness.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
+import { readGatewayEvidence } from './read-gateway-evidence.ts';
 import { runAgent, type AgentEnd } from './run-agent.ts';
 import { isolation } from '../sandbox/isolation.ts';
 import { taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
@@ -95,7 +95,8 @@ test.skipIf((await isolation()).kind !== 'bubblewrap')(
       ).catch(() => null);
     }
     expect(confined).toEqual([true, false]);
-    expect(warned.mock.calls).toEqual([[expect.stringMatching(/WARNING: the agent oneshot .*network: host/)]]);
+    const warnings = warned.mock.calls.flat().filter((line) => String(line).includes('network: host'));
+    expect(warnings).toEqual([expect.stringMatching(/WARNING: the agent oneshot .*network: host/)]);
   },
 );
 
@@ -143,11 +144,11 @@ describe('an agent with a gateway and a fake engine', () => {
 
   test('a gateway that did not take an agent’s connection counts as failed until it answers a later call of the agent', async () => {
     const trial = await gateway.trial();
-    const witness = { trialId: trial.id, attempt: 1, gatewayFailedAt: Date.now() };
-    expect(await readWitness(gateway.db, witness)).toMatchObject({ hasGatewayFailed: true });
+    const ended = { trialId: trial.id, attempt: 1, gatewayFailedAt: Date.now() };
+    expect(await readGatewayEvidence(gateway.db, ended)).toMatchObject({ hasGatewayFailed: true });
     expect((await trial.chat(ASK)).status).toBe(200);
-    expect(await readWitness(gateway.db, witness)).toMatchObject({ hasGatewayFailed: false });
-    expect(await readWitness(gateway.db, { ...witness, gatewayFailedAt: null })).toMatchObject({
+    expect(await readGatewayEvidence(gateway.db, ended)).toMatchObject({ hasGatewayFailed: false });
+    expect(await readGatewayEvidence(gateway.db, { ...ended, gatewayFailedAt: null })).toMatchObject({
       hasGatewayFailed: false,
     });
   });
@@ -167,7 +168,7 @@ describe('an agent with a gateway and a fake engine', () => {
       const end = await endOf('oneshot', { id: trial.id, attempt }, { db: gateway.db, gatewayUrl: refusing.url });
       outcomes.push(end.outcome);
       if (end.outcome === 'infra_error')
-        await sealTrial(gateway.db, { trialId: trial.id, attempt, outcome: end.outcome, evidence: end.evidence });
+        await sealAttempt(gateway.db, { trialId: trial.id, attempt, outcome: end.outcome, evidence: end.evidence });
     }
     expect(outcomes).toEqual(['infra_error', 'infra_error', 'agent_error']);
   });

@@ -1,16 +1,20 @@
 import { ApplicationFailure } from '@temporalio/common';
+import { TrialgateError } from '../../core/errors.ts';
+import { agentLabels, isInlineAgent, type AgentEntry } from '../../core/run-config/agent-file.ts';
+import type { Database } from '../../store/database.ts';
 import type { Evidence } from '../../store/schema.ts';
 import { attemptKey } from '../../core/keys.ts';
 import { findTrial } from '../../store/queries/find-trials.ts';
-import { agentsFolder } from '../sandbox/agents-folder.ts';
 import type { Deps } from '../deps.ts';
+import { readRun } from '../run/read-run.ts';
 import { judgeAgentEnd } from './judge-agent-end.ts';
+import { keepOutput } from './keep-output.ts';
 import { answers, liveGateway } from './live-gateway.ts';
 import { countOomKills, wasMachineOutOfMemory } from '../sandbox/oom-kills.ts';
 import { isolation } from '../sandbox/isolation.ts';
 import { loadAgent } from '../sandbox/load-agent.ts';
-import { runAgent as runInSandbox } from '../sandbox/run-agent.ts';
-import { readWitness } from './read-witness.ts';
+import { runAgentProcess } from '../sandbox/run-agent-process.ts';
+import { readGatewayEvidence } from './read-gateway-evidence.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
 export type AgentEnd = {
@@ -28,16 +32,15 @@ export const runAgent =
   (deps: Deps) =>
   async (input: AgentTurn): Promise<AgentEnd> => {
     const { trialId, attempt } = input;
-    const agent = await loadAgent(agentsFolder, input.agent);
+    const agent = await loadAgent(await entryOf(deps.db, trialId, input.agent));
     const ran = await deps.sandboxes.use(input, ({ sandbox, task, network: ofRun }) =>
       whileHeartbeating(async (signal) => {
         const gateway = await liveGateway(deps.gatewayUrls, signal);
         const network = ofRun ?? agent.network;
         if (network === 'host') warnOfHostNetwork(agent.name);
         const oomKills = await countOomKills();
-        const result = await runInSandbox({
+        const result = await runAgentProcess({
           agent,
-          agentsFolder,
           task,
           sandbox,
           isolation: await isolation(),
@@ -69,12 +72,13 @@ export const runAgent =
     const { ending, reason, isDiskFull } = result;
     if (ending === 'cancelled')
       throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
+    await keepOutput(deps.db, { trialId, attempt, program: 'agent', ...result.process });
     const spent = { agent: result.process.seconds };
     const killed = result.process.signal === 'SIGKILL' || result.process.exitCode === SIGKILL_EXIT;
     // This does not ask the store, which may be down together with the gateway and would cause a wait.
     const recorded = isGatewayAway
       ? NOTHING_RECORDED
-      : await readWitness(deps.db, { trialId, attempt, gatewayFailedAt: result.process.gatewayFailedAt });
+      : await readGatewayEvidence(deps.db, { trialId, attempt, gatewayFailedAt: result.process.gatewayFailedAt });
     const judged = judgeAgentEnd(
       { ending, reason, killed },
       { isDiskFull, isMachineOutOfMemory, isGatewayAway, ...recorded },
@@ -88,6 +92,16 @@ export const runAgent =
     if (exhausted) return { outcome: 'truncated', reason: exhausted, seconds: spent };
     return { outcome: judged.outcome, reason: why, seconds: spent };
   };
+
+/** Returns the agent's entry in its run's file. Only an agent within that file is not known by its label alone. */
+async function entryOf(db: Database, trialId: string, label: string): Promise<AgentEntry> {
+  if (!isInlineAgent(label)) return label;
+  const runId = (await findTrial(db, trialId))?.runId;
+  const agents = runId ? (await readRun(db, runId)).agents : [];
+  const entry = agents[agentLabels(agents).indexOf(label)];
+  if (entry === undefined) throw new TrialgateError('not_found', `the run of trial ${trialId} has no agent ${label}`);
+  return entry;
+}
 
 const warned = new Set<string>();
 

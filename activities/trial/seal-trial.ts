@@ -1,6 +1,6 @@
 import { TrialgateError } from '../../core/errors.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { sealTrial as seal } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import type { Evidence, Outcome } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import type { GroupPlan } from '../rollout/group-plan.ts';
@@ -26,7 +26,7 @@ export const sealTrial =
   (deps: Pick<Deps, 'db'>) =>
   async ({ unopened, ...input }: SealTrialInput): Promise<void> => {
     try {
-      await seal(deps.db, input);
+      await sealAttempt(deps.db, input);
     } catch (error) {
       // The trial does not exist or is at another attempt: a retry would change neither.
       if (!(error instanceof TrialgateError)) throw error;
@@ -41,6 +41,6 @@ export const sealTrial =
         agent,
         policyVersion,
       });
-      await seal(deps.db, input);
+      await sealAttempt(deps.db, input);
     }
   };

@@ -3,7 +3,9 @@ import type { Deps } from '../deps.ts';
 import { VerifierError } from '../sandbox/errors.ts';
 import { isolation } from '../sandbox/isolation.ts';
 import { judgeWork } from '../sandbox/judge-work.ts';
+import type { ProcessResult } from '../sandbox/run-process.ts';
 import type { Task } from '../../core/task.ts';
+import { keepOutput } from './keep-output.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
 export type TrialVerdict = {
@@ -26,12 +28,19 @@ export const verifyTrial =
   (deps: Deps) =>
   async (input: { trialId: string; attempt: number; seconds: number }): Promise<TrialVerdict> => {
     const start = performance.now();
+    const printed: Pick<ProcessResult, 'stdout' | 'stderr'>[] = [];
     const elapsed = () => ({ verify: (performance.now() - start) / 1000 });
     try {
       await completeTrial(deps.db, input);
       const verdict = await deps.sandboxes.use(input, ({ sandbox, task }) =>
         whileHeartbeating(async (signal) =>
-          judgeWork({ task: within(task, input.seconds), sandbox, isolation: await isolation(), signal }),
+          judgeWork({
+            task: within(task, input.seconds),
+            sandbox,
+            isolation: await isolation(),
+            signal,
+            onOutput: (output) => printed.splice(0, 1, output),
+          }),
         ),
       );
       if (!verdict) throw new Error('this worker does not have the trial’s sandbox any more');
@@ -46,6 +55,7 @@ export const verifyTrial =
       if (!(error instanceof VerifierError)) throw error;
       return { outcome: 'verifier_error', reason: error.message, seconds: elapsed() };
     } finally {
+      for (const output of printed) await keepOutput(deps.db, { ...input, program: 'verifier', ...output });
       await deps.sandboxes.close(input);
     }
   };

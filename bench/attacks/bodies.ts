@@ -230,7 +230,7 @@ async function measureDuring(
   return { times, sent, isAlive, memory };
 }
 
-/** Opens the others' trials. No measurement may include one-time costs, such as caches, V8's optimisation or the start of the thread for large requests. */
+/** Opens the others' trials. No measurement may include one-time costs, such as caches, V8's optimization or the start of the thread for large requests. */
 async function warmedUp({ url }: BenchGateway): Promise<OpenTrial[]> {
   const others = await Promise.all(Array.from({ length: CALLERS }, (_, i) => open(url, `other-${i}`)));
   await measure(others, 3_000, 0);

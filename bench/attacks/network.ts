@@ -136,8 +136,15 @@ async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal
     const result = await sandboxes.use(key, async ({ sandbox }) => {
       const agent = JSON.parse(await readFile(join(sandbox.work, 'reached.json'), 'utf8')) as string[];
       await writeFile(join(sandbox.work, 'solution.py'), codeFor(`verifier-${network}`));
-      const { stdoutTail } = await verify({ task, sandbox, isolation: await isolation(), signal });
-      return { agent, verifier: JSON.parse(stdoutTail) as string[], sandbox };
+      let stdout = '';
+      await verify({
+        task,
+        sandbox,
+        isolation: await isolation(),
+        signal,
+        onOutput: (output) => (stdout = output.stdout),
+      });
+      return { agent, verifier: JSON.parse(stdout) as string[], sandbox };
     });
     await sandboxes.close(key);
     if (!result) throw new Error('the attacking trial lost its sandbox');

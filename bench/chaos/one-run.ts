@@ -53,7 +53,7 @@ const PAUSE_MS = 5_000;
 const MOST_ITERATIONS = 1000;
 /** A run that finishes nothing for this long after a fault is given up. */
 const STUCK_MS = 300_000;
-const LOOK_MS = 250;
+const POLL_MS = 250;
 /** The time for a run's workflows to end after it, and for its stragglers to be cut. */
 const [LEFT_MS, CUT_MS] = [20_000, 150_000];
 
@@ -83,7 +83,7 @@ export async function oneRun(
 
   /** Waits until the run has finished something after `since`, or ended. Resumes it when it is blocked, as a person would. */
   const waitForProgress = async (since: number): Promise<void> => {
-    for (const end = Date.now() + STUCK_MS; Date.now() < end; await sleep(LOOK_MS, undefined, { signal })) {
+    for (const end = Date.now() + STUCK_MS; Date.now() < end; await sleep(POLL_MS, undefined, { signal })) {
       if (deployment.supervisor === null) {
         broken.push('the supervisor died by itself');
         await deployment.up(signal);

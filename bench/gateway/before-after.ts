@@ -82,7 +82,7 @@ try {
 }
 console.log(JSON.stringify({ ...provenance(), before: options.before }, null, 2));
 console.log(
-  `\n${comparison()}\n\nMedians of ${options.repeats}. ±: half the distance between the quartiles of the ratios of neighbouring bursts.`,
+  `\n${comparison()}\n\nMedians of ${options.repeats}. ±: half the distance between the quartiles of the ratios of neighboring bursts.`,
 );
 
 function checkOut(into: string, commit: string): void {

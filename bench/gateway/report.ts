@@ -36,7 +36,7 @@ export class Report {
     this.#print(shown);
   }
 
-  summarise(
+  summarize(
     cell: string,
     about: string,
     columns: readonly Column[],

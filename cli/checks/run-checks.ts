@@ -6,7 +6,7 @@ import { REPOSITORY } from '../../core/repository.ts';
 import { progressLine } from '../progress.ts';
 import { capture } from './capture.ts';
 import { failed, notChecked, passed, type Check, type Verdict } from './check.ts';
-import { npmLicences, pythonLicences } from './licences/check-licences.ts';
+import { npmLicenses, pythonLicenses } from './licenses/check-licenses.ts';
 import { references } from './references/check-references.ts';
 import { npmVulnerabilities } from './vulnerabilities/npm-audit.ts';
 import { pythonVulnerabilities } from './vulnerabilities/pip-audit.ts';
@@ -20,8 +20,8 @@ const CHECKS: readonly Check[] = [
   { name: 'ruff', run: (signal) => ruff(['check'], signal) },
   { name: 'ruff-format', run: (signal) => ruff(['format', '--check'], signal) },
   { name: 'references', run: references },
-  { name: 'npm-licences', run: npmLicences },
-  { name: 'python-licences', run: pythonLicences },
+  { name: 'npm-licenses', run: npmLicenses },
+  { name: 'python-licenses', run: pythonLicenses },
   { name: 'npm-vulnerabilities', run: npmVulnerabilities },
   { name: 'python-vulnerabilities', run: pythonVulnerabilities },
 ];

@@ -4,15 +4,15 @@ export function register(root: Command): void {
   root
     .command('check', { hidden: true })
     .description(
-      "check the project's types, style, links between documents, licences and known vulnerabilities; a check that needs a package index or an installation reports when it is missing",
+      "check the project's types, style, links between documents, licenses and known vulnerabilities; a check that needs a package index or an installation reports when it is missing",
     )
     .addArgument(
       new Argument(
         '[checks...]',
-        'types, lint, format, ruff, ruff-format, references, npm-licences, python-licences, npm-vulnerabilities, python-vulnerabilities; all without',
+        'types, lint, format, ruff, ruff-format, references, npm-licenses, python-licenses, npm-vulnerabilities, python-vulnerabilities; all without',
       ),
     )
-    .addHelpText('after', '\nExamples:\n  $ npm run check\n  $ npm run check -- npm-licences python-licences')
+    .addHelpText('after', '\nExamples:\n  $ npm run check\n  $ npm run check -- npm-licenses python-licenses')
     .action(async (names: string[]) => {
       const [{ CHECK_NAMES, runChecks }, { shutdownSignal }, { TrialgateError }] = await Promise.all([
         import('../checks/run-checks.ts'),

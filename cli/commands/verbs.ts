@@ -23,6 +23,7 @@ import { register as status } from './status.ts';
 import { register as stop } from './stop.ts';
 import { register as supervise } from './supervise.ts';
 import { register as train } from './train.ts';
+import { register as tryVerb } from './try.ts';
 import { register as up } from './up.ts';
 import { register as worker } from './worker.ts';
 
@@ -32,6 +33,7 @@ export const verbs: ((root: Command) => void)[] = [
   up,
   down,
   status,
+  tryVerb,
   train,
   show,
   pause,

@@ -6,7 +6,7 @@ const [TRIES, PAUSE_MS] = [20, 500];
 
 /**
  * Sends an update again when Temporal's server dropped it because the workflow task that carried it failed. The workflow has not
- * accepted the update then; if it has after all, the server recognises the update by its id.
+ * accepted the update then; if it has after all, the server recognizes the update by its id.
  */
 export const retryDroppedUpdates: WorkflowClientInterceptor = {
   async startUpdate(input, next) {

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { countAttempts } from '../../store/queries/count-attempts.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { association } from './association.ts';
@@ -91,10 +91,10 @@ test('`show` counts a run’s infrastructure errors by task and policy version; 
       };
       await openAttempt(store.db, { ...trial, attempt: 1 });
       if (trialIndex % 2 === 1 && policyVersion === 0) {
-        await sealTrial(store.db, { trialId: trial.trialId, outcome: 'infra_error', evidence: 'engine' });
+        await sealAttempt(store.db, { trialId: trial.trialId, outcome: 'infra_error', evidence: 'engine' });
         await openAttempt(store.db, { ...trial, attempt: 2 });
       }
-      await sealTrial(store.db, { trialId: trial.trialId, outcome: 'scored', rewards: { reward: trialIndex % 2 } });
+      await sealAttempt(store.db, { trialId: trial.trialId, outcome: 'scored', rewards: { reward: trialIndex % 2 } });
     }
   }
   expect(await readInfraErrors(store.db, 'run')).toMatchObject({

@@ -29,7 +29,7 @@ export type Summary = {
   repeated_attempts: number;
   reward: RewardStatistics | null;
   /** The number of completed calls, and of each continuation. */
-  calls: { completed: number; clean: number; realigned: number; forked: number };
+  calls: { completed: number; clean: number; drifted: number; branched: number };
   /** The share of rewarded trials with a reward of 1 or more. */
   pass_rate: number | null;
 };
@@ -82,7 +82,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists all runs`);
   const { reward_weights: weights } = await readRun(db, runId);
-  const [takes, versions, confirmed, files, quarantined, members, tried, callCounts] = await Promise.all([
+  const [takes, versions, confirmed, files, quarantined, trialRows, tried, callCounts] = await Promise.all([
     db
       .select()
       .from(iterations)
@@ -114,7 +114,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   // A trial that no attempt finished has no outcome, so that a resumed run tries it again.
   const lastOutcome = new Map(tried.map((row) => [row.trialId, row.outcome]));
 
-  const summaryOf = (rows: typeof members): Summary => {
+  const summaryOf = (rows: typeof trialRows): Summary => {
     const present = rows.flatMap(({ trial }) =>
       trial ? [{ ...trial, outcome: trial.outcome ?? lastOutcome.get(trial.id) ?? ('open' as const) }] : [],
     );
@@ -133,20 +133,20 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
       calls: {
         completed: callsThat(() => true),
         clean: callsThat((continuation) => continuation === 'clean'),
-        realigned: callsThat((continuation) => continuation === 'realigned'),
-        forked: callsThat((continuation) => continuation === 'forked'),
+        drifted: callsThat((continuation) => continuation === 'drifted'),
+        branched: callsThat((continuation) => continuation === 'branched'),
       },
       pass_rate: rewards.length ? rewards.filter((reward) => reward >= 1).length / rewards.length : null,
     };
   };
-  const passedBy = (rows: typeof members) =>
+  const passedBy = (rows: typeof trialRows) =>
     Object.values(Object.groupBy(rows, ({ group }) => group.task)).map((ofTask = []) => {
       const rewards = ofTask.flatMap(({ trial }) => (trial?.rewards ? [weightedReward(trial.rewards, weights)] : []));
       return { trials: rewards.length, passed: rewards.filter((reward) => reward >= 1).length };
     });
   const evaluated = Object.entries(
     Object.groupBy(
-      members.filter(({ group }) => group.kind === 'eval'),
+      trialRows.filter(({ group }) => group.kind === 'eval'),
       ({ group }) => evaluationOf(runId, group.id),
     ),
   );
@@ -181,7 +181,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
         status: row.status,
         policy_version: row.policyVersion,
         trained_version: version?.version ?? null,
-        ...summaryOf(members.filter(({ group }) => group.iteration === iteration && group.take === take)),
+        ...summaryOf(trialRows.filter(({ group }) => group.iteration === iteration && group.take === take)),
         batch: batch
           ? { sha256: batch.sha256, samples: batch.samples, trials: batch.trials, metrics: batch.metrics }
           : null,

@@ -4,6 +4,7 @@ import type { JsonObject } from '../../core/json.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
+import { readOutputs } from '../../store/queries/outputs.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, trials } from '../../store/schema.ts';
 
@@ -34,6 +35,7 @@ export async function readTrialRecord(db: Database, trialId: string) {
   return {
     ...trial,
     attempts: tried,
+    outputs: await readOutputs(db, trialId),
     refusals: (await readRefusals(db, trialId)) ?? { count: 0, latest: [] },
     calls: made.map(({ request: body, response, promptTokenIds, completionTokenIds, logprobs, ...call }) => ({
       ...call,
@@ -74,6 +76,10 @@ export function transcript(trial: TrialRecord): string {
       if (call.untrainable) facts.push(`not trainable: ${call.untrainable}`);
       if (call.reason) facts.push(call.reason);
       lines.push('', `▌assistant   [${facts.join(', ')}]`, textOf(call.reply?.content ?? null));
+    }
+    for (const { program, stdout, stderr } of trial.outputs.filter((each) => each.attempt === attempt.attempt)) {
+      if (stdout.trim()) lines.push('', `▌${program}, standard output`, stdout.trimEnd());
+      if (stderr.trim()) lines.push('', `▌${program}, standard error`, stderr.trimEnd());
     }
   }
   const { count, latest } = trial.refusals;

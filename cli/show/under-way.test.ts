@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { groups, iterations, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
@@ -58,7 +58,7 @@ test('`show` says what a run waits for and lists its open groups, also those wit
     const trialId = `run-1.2-0-${trialIndex}`;
     await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: 'run/1.2/0', trialIndex });
     if (outcome)
-      await sealTrial(store.db, { trialId, outcome, rewards: outcome === 'scored' ? { reward: 1 } : undefined });
+      await sealAttempt(store.db, { trialId, outcome, rewards: outcome === 'scored' ? { reward: 1 } : undefined });
   }
   await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/1.2/2', trialIndex: 0 });
   const underWay = [

@@ -104,7 +104,7 @@ test('the guard of Temporal refuses a connection that has ended, because its pro
   socket?.destroy();
 });
 
-test('the guard of Temporal refuses a connection that has ended, also if a process of the deployment’s user has its port now', async () => {
+test('the guard of Temporal refuses a connection whose client is gone, even if a process of the deployment’s user now uses that client’s port', async () => {
   const verdicts: Promise<boolean>[] = [];
   const judge = (socket: Socket): void => {
     onTestFinished(() => void socket.destroy());

@@ -81,7 +81,7 @@ class Turn(TypedDict):
     call_id: str
     choice_of: str | None
     parent_call_id: str | None
-    continuation: Literal["clean", "realigned", "forked"] | None
+    continuation: Literal["clean", "drifted", "branched"] | None
     attempt: int
     status: Literal["completed", "failed", "cancelled"]
     reason: str | None

@@ -97,7 +97,7 @@ export type Turn = {
   weight_version: string | null;
   version_spans: { version: number; start: number; end: number }[] | null;
   parent_call_id: string | null;
-  continuation: 'clean' | 'realigned' | 'forked' | null;
+  continuation: 'clean' | 'drifted' | 'branched' | null;
   attempt: number;
   status: 'completed' | 'failed' | 'cancelled';
   reason: string | null;
@@ -131,7 +131,7 @@ export type Sample = {
   token_ids: number[];
   loss_mask: number[];
   logprobs: number[];
-  /** The ids over which each log-probability is normalised. Present where sampling was truncated and the engine returns its mask. */
+  /** The ids over which each log-probability is normalized. Present where sampling was truncated and the engine returns its mask. */
   sampling_mask?: (number[] | null)[];
   policy_versions: (number | null)[];
   call_ids: string[];

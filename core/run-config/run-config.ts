@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { NETWORKS } from '../networks.ts';
+import { agentEntry, agentLabels, isInlineAgent } from './agent-file.ts';
 import { samplingChoices } from '../sampling-choices.ts';
 import { teacher, trainerShape } from './trainer-settings.ts';
 
@@ -19,8 +20,8 @@ export const runConfig = z
     model: z.string().min(1),
     /** Task folders, or folders of them. */
     tasks: z.array(z.string().min(1)).min(1),
-    /** Names under `agents/`. A group's trials share one agent; groups take turns. */
-    agents: z.array(z.string().min(1)).min(1).default(['oneshot']),
+    /** Bundled agents by name, agents' files by path, or agents themselves. A group's trials share one agent; groups take turns. */
+    agents: z.array(agentEntry).min(1).default(['oneshot']),
     /** `gateway` lets agents reach only the gateway. `host` lets them reach all that the host reaches. If it is absent, each agent's file decides. */
     network: z.enum(NETWORKS).nullable().default(null),
     iterations: z.int().min(0),
@@ -41,7 +42,7 @@ export const runConfig = z
      * `max_concurrent_trials`. The step waits while there are more; absent: it does not wait.
      */
     max_stale_stragglers: z.int().min(0).nullable().default(null),
-    /** The trials that are started beyond `group_size`; the first `group_size` to end are used. This favours short trials, and no weight corrects that. */
+    /** The trials that are started beyond `group_size`; the first `group_size` to end are used. This favors short trials, and no weight corrects that. */
     over_sampling: z.int().min(0).default(0),
     /** Dynamic sampling (DAPO, arXiv 2503.14476): groups whose rewards are all equal are replaced, at most `max_replaced` for each batch. */
     filter_groups: z
@@ -111,6 +112,13 @@ export const runConfig = z
   })
   .superRefine((config, context) => {
     const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });
+    const labels = agentLabels(config.agents);
+    for (const [index, label] of labels.entries())
+      if (isInlineAgent(label) && labels.indexOf(label) < index)
+        refuse(
+          'agents',
+          `two agents in this list have the name ${label.slice(label.indexOf(':') + 1)}: give each its own`,
+        );
     if (config.stragglers === 'carry_over' && config.max_staleness === 0)
       refuse(
         'stragglers',

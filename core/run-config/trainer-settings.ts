@@ -35,7 +35,7 @@ export const trainerShape = {
     .enum(['grpo', 'gspo', 'cispo', 'rloo'])
     .default('grpo')
     .describe(
-      'The loss that a step minimises; where `clip_ratio_low`, `clip_ratio_high` or `loss_agg_mode` is null, the value of the objective’s paper holds.',
+      'The loss that a step minimizes; where `clip_ratio_low`, `clip_ratio_high` or `loss_agg_mode` is null, the value of the objective’s paper holds.',
     ),
   clip_ratio_low: fraction
     .nullable()

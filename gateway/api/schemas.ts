@@ -193,7 +193,7 @@ export const sample = z.object({
   sampling_mask: z
     .array(tokens.nullable())
     .optional()
-    .describe('The ids over which each log-probability is normalised, if sampling was truncated'),
+    .describe('The ids over which each log-probability is normalized, if sampling was truncated'),
   policy_versions: z.array(z.int().nullable()),
   call_ids: z.array(z.string()),
 });

@@ -18,7 +18,7 @@ export type Answer = {
 
 /** Sends one request of a call to its engine. Rejects with the engine's own refusal unless the status is 200. */
 export async function post(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<EngineReply> {
-  const reply = await call.patient(
+  const reply = await call.withIdleLimit(
     connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }),
   );
   if (reply.status !== 200) throw await rejection(call, reply);

@@ -24,7 +24,7 @@ import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
 
 /** `size` is the body's number of bytes, `client` the client's `User-Agent`. */
-export type PlacedRequest = ModelRequest & {
+export type CallRequest = ModelRequest & {
   size: number;
   client: string | null;
   outline: Outline;
@@ -39,7 +39,7 @@ type RecordFields = Pick<FinishedCall, 'result' | 'status' | 'httpStatus'> & Par
 export class Call {
   readonly id: string;
   readonly trial: TrialNow;
-  readonly request: PlacedRequest;
+  readonly request: CallRequest;
   /** The request's fields with the run's sampling in force. */
   readonly sampled: Record<string, unknown>;
   readonly #reservation: Reservation | null;
@@ -68,12 +68,12 @@ export class Call {
   constructor(
     deps: GatewayDeps,
     trial: TrialNow,
-    request: PlacedRequest,
+    request: CallRequest,
     sampled: Record<string, unknown>,
     reservation: Reservation | null = null,
   ) {
     this.#deps = deps;
-    this.#idle = new IdleWatch(deps.settings.idleMs, () => void this.#silent());
+    this.#idle = new IdleWatch(deps.settings.idleMs, () => void this.#onIdle());
     this.trial = trial;
     this.request = request;
     this.sampled = this.inForce = sampled;
@@ -106,7 +106,7 @@ export class Call {
   }
 
   /** Awaits the engine, for hours if it is alive and this is not the rest of a stream. */
-  patient<T>(answer: Promise<T>): Promise<T> {
+  withIdleLimit<T>(answer: Promise<T>): Promise<T> {
     return this.#idle.while(answer);
   }
 
@@ -118,10 +118,10 @@ export class Call {
   }
 
   readText(body: AsyncIterable<Uint8Array>): Promise<string> {
-    return this.patient(readText(body));
+    return this.withIdleLimit(readText(body));
   }
 
-  async #silent(): Promise<void> {
+  async #onIdle(): Promise<void> {
     const { idleMs } = this.#deps.settings;
     if (!this.#isStreaming && (await this.lease?.replica.isAlive(idleMs))) return;
     this.abort(engineSilent(idleMs));
@@ -154,8 +154,8 @@ export class Call {
   async complete(): Promise<void> {
     this.#isWhole = true;
     const result = this.result();
-    const standing = await this.#standing();
-    if (standing === 'foreign' || this.#isForeign(result)) {
+    const weights = await this.#verifyWeights();
+    if (weights === 'foreign' || this.#isForeign(result)) {
       throw new Failure(
         502,
         'weight_version_mismatch',
@@ -171,7 +171,7 @@ export class Call {
       status: 'completed',
       httpStatus: 200,
       reason,
-      published: standing === 'published',
+      published: weights === 'published',
       mode,
     });
     this.#committing = committing;
@@ -224,7 +224,7 @@ export class Call {
     if (refused) throw refused;
   }
 
-  /** Ends a call that needs no record of its own, because an earlier one says enough. */
+  /** Ends a call without recording it: an earlier record already states the refusal. */
   drop(): void {
     this.#end('failed');
   }
@@ -298,7 +298,7 @@ export class Call {
   }
 
   /** Returns whether the engine still has the weights of the call. A trial without a run accepts any weights. */
-  async #standing(): Promise<'same' | 'published' | 'foreign'> {
+  async #verifyWeights(): Promise<'same' | 'published' | 'foreign'> {
     if (!this.lease || this.trial.runId === null) return 'same';
     return this.#deps.engines.verifyLease(this.lease);
   }

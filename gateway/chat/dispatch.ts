@@ -41,7 +41,7 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
     const { url } = lease.replica.connection;
     try {
       const answer = await ask(deps, call, lease);
-      return call.request.stream ? await begun(answer) : answer;
+      return call.request.stream ? await withFirstChunks(answer) : answer;
     } catch (error) {
       lease.release();
       if (call.signal.aborted) throw error;
@@ -77,11 +77,13 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
     engineBody(call.request, call.inForce, { model, weightVersion }),
   );
   const { outline, state } = call.request;
-  const fresh = leftOut.filter(({ place }) => !state.known.has(outline.lists.messages?.[place]?.digest ?? ''));
+  const fresh = leftOut.filter(
+    ({ messageIndex }) => !state.known.has(outline.lists.messages?.[messageIndex]?.digest ?? ''),
+  );
   reportLeftOut(
     deps,
     call.trial.id,
-    fresh.map(({ feature, place }) => ({ at: `messages.${place}`, value: { type: feature } })),
+    fresh.map(({ feature, messageIndex }) => ({ at: `messages.${messageIndex}`, value: { type: feature } })),
   );
   return (
     (await answerByIds(call, replica, traits, body)) ??
@@ -93,7 +95,7 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
  * Returns the answer once its first chunks are there. It wraps the iterator by hand, because a generator would cost each chunk of a stream
  * some microtasks more.
  */
-async function begun(answer: Answer): Promise<Answer> {
+async function withFirstChunks(answer: Answer): Promise<Answer> {
   const chunks = answer.chunks()[Symbol.asyncIterator]();
   let first: Promise<IteratorResult<Chunk[]>> | null = chunks.next();
   await first;

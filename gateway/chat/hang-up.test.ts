@@ -92,7 +92,7 @@ test.each([
   },
 );
 
-test('what an engine streamed to an agent that hung up is recorded as it was sampled, and is not trained on', async () => {
+test('tokens streamed to an agent that hung up are recorded as sampled and not trained on', async () => {
   const { trial, messages } = await secondTurn({ parses: false });
   const agent = new AbortController();
   context.toy.script = [{ text: 'a reply of many tokens' }];

@@ -6,18 +6,18 @@ import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { LogprobsMode } from '../engines/logprobs-mode.ts';
 import { isAdapter, type Lease } from '../engines/pool.ts';
 import type { ConversationState } from '../token-in/conversations.ts';
-import type { PlacedRequest } from './call.ts';
+import type { CallRequest } from './call.ts';
 import { sampledTokens, type ChoiceResult, type CallResult } from './call-result.ts';
 import { heldBytes } from './held-bytes.ts';
 import { constraintsOf, type BindsTools } from './constraints.ts';
-import { forcedOf, isRelaxed, sampledFrom, samplingOf } from './sampling.ts';
+import { forcedOf, isRelaxed, sampledFrom, recordedSampling } from './sampling.ts';
 import { defectOf, isMasked, type Untrainable } from './tokens.ts';
 import { versionOf, versionSpans } from './versions.ts';
 
 export type FinishedCall = {
   id: string;
   trial: TrialNow;
-  request: PlacedRequest;
+  request: CallRequest;
   /** The request's fields with the run's sampling in force. */
   sampled: Record<string, unknown>;
   /** True when the call holds a reservation. */
@@ -100,7 +100,7 @@ export function recordOf({
     known: request.state.known,
     size: heldBytes(request.size, result),
     sampling: {
-      ...samplingOf(sampled),
+      ...recordedSampling(sampled),
       ...(mode ? { logprobs_mode: mode } : {}),
       ...(constraints.length > 0
         ? { constraints, constrained_decoding: isHinted ? 'hint' : 'enforce', client: request.client }
@@ -126,7 +126,7 @@ const NOTHING_SAMPLED = {
 
 /** Returns the weight version of the first tokens from the engine's reply. The weight version that was read before the call may be older. */
 const reportedWeightVersion = (choices: readonly ChoiceResult[]): string | null =>
-  choices.find(({ versions }) => versions)?.versions?.[0]?.version.toWellFormed() ?? null;
+  choices.find(({ versions }) => versions)?.versions?.[0]?.weightVersion.toWellFormed() ?? null;
 
 function knownSpans({ versions, completion }: ChoiceResult, runId: string | null) {
   const spans = versions && versionSpans(versions, runId, completion?.length ?? 0);
@@ -143,6 +143,6 @@ function continuationOf(
   prompt: readonly number[] | null,
 ): Continuation | null {
   if (isFirst || prompt === null) return null;
-  if (!parent || isEdited) return 'forked';
-  return startsWith(prompt, parent.tokenIds) ? 'clean' : 'realigned';
+  if (!parent || isEdited) return 'branched';
+  return startsWith(prompt, parent.tokenIds) ? 'clean' : 'drifted';
 }

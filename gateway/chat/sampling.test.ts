@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { sampledBody } from './sampling.ts';
 import { ASK, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
 
@@ -124,7 +124,7 @@ test('a call past the budget of calls ends with `length`, the session shows the 
     usage: { calls: 2, tokens: 10 },
     unfinished: Array(3).fill({ status: 'failed', http_status: 200 }),
   });
-  await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'infra_error' });
+  await sealAttempt(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'infra_error' });
   const next = await gateway.trial({ trialId: trial.id, attempt: 2 });
   expect(await finishOf(await next.chat(ASK))).toBe('stop');
 });

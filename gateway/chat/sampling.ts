@@ -59,7 +59,7 @@ export function tokenLimit(
 const RECORDED = ['temperature', ...Object.keys(NEUTRAL), 'max_tokens', 'min_tokens', 'seed'];
 
 /** Returns the numbers in force, for the record. Other settings are in the recorded request. */
-export function samplingOf(body: Record<string, unknown>): Record<string, number> {
+export function recordedSampling(body: Record<string, unknown>): Record<string, number> {
   const numbers: Record<string, number> = {};
   for (const key of RECORDED) {
     const value = body[key];

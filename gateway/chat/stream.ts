@@ -86,9 +86,9 @@ async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter
           continue;
         }
         const chunk = asObject(came);
-        const { going, ended } = accumulator.isFinished ? { going: null, ended: chunk } : apart(chunk);
-        if (going) shown += write(going);
-        if (ended) held += write(ended);
+        const { ongoing, final } = accumulator.isFinished ? { ongoing: null, final: chunk } : splitAtEnd(chunk);
+        if (ongoing) shown += write(ongoing);
+        if (final) held += write(final);
       }
       call.checkPrompt(accumulator.prompt);
       if (accumulator.hasTokens) call.firstTokenAt ??= new Date();
@@ -120,14 +120,14 @@ async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter
  * Splits a chunk into what is sent at once and what ends a reply. A chunk may hold parts of several replies, and the parts of one reply
  * must stay in order.
  */
-function apart(chunk: JsonObject): { going: JsonObject | null; ended: JsonObject | null } {
+function splitAtEnd(chunk: JsonObject): { ongoing: JsonObject | null; final: JsonObject | null } {
   const choices = choicesOf(chunk);
   const isEnd = ({ finish_reason }: JsonObject) => typeof finish_reason === 'string';
-  if (!choices.some(isEnd)) return { going: chunk, ended: null };
-  if (choices.every(isEnd)) return { going: null, ended: chunk };
+  if (!choices.some(isEnd)) return { ongoing: chunk, final: null };
+  if (choices.every(isEnd)) return { ongoing: null, final: chunk };
   const { prompt_token_ids: _, ...rest } = chunk;
   return {
-    going: { ...chunk, choices: choices.filter((choice) => !isEnd(choice)) },
-    ended: { ...rest, choices: choices.filter(isEnd) },
+    ongoing: { ...chunk, choices: choices.filter((choice) => !isEnd(choice)) },
+    final: { ...rest, choices: choices.filter(isEnd) },
   };
 }

@@ -27,15 +27,15 @@ function logprobOf(entry: unknown): number {
   return typeof value === 'number' ? value : Number.NaN;
 }
 
-/** Tokens that were sampled by the same weights. `version` is the engine's weight version at that time. */
-export type WeightVersionSpan = { version: string; start: number; end: number };
+/** Tokens that were sampled under the same weight version of the engine. */
+export type WeightVersionSpan = { weightVersion: string; start: number; end: number };
 
 /** Returns null when the engine does not report versions. */
 export function versionsOf({ weight_versions: spans }: JsonObject): WeightVersionSpan[] | null {
   if (!Array.isArray(spans) || spans.length === 0) return null;
   const known = spans.flatMap((span) =>
     isObject(span) && typeof span.version === 'string' && Number.isInteger(span.start) && Number.isInteger(span.end)
-      ? [{ version: span.version, start: Number(span.start), end: Number(span.end) }]
+      ? [{ weightVersion: span.version, start: Number(span.start), end: Number(span.end) }]
       : [],
   );
   return known.length === spans.length ? known : null;

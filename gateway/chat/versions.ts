@@ -17,8 +17,8 @@ export function versionSpans(
   tokens: number,
 ): VersionSpan[] | 'foreign' | null {
   const known: VersionSpan[] = [];
-  const run = runId ?? spans[0]?.version.replace(/@\d{1,9}$/, '');
-  for (const { version: weightVersion, start, end } of spans.filter((span) => span.end > span.start)) {
+  const run = runId ?? spans[0]?.weightVersion.replace(/@\d{1,9}$/, '');
+  for (const { weightVersion, start, end } of spans.filter((span) => span.end > span.start)) {
     const version = weightVersion === `${run}@${versionOf(weightVersion)}` ? versionOf(weightVersion) : null;
     if (version === null) return 'foreign';
     if (start !== (known.at(-1)?.end ?? 0)) return null;

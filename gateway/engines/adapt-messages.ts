@@ -2,7 +2,7 @@ import { isObject, type JsonObject } from '../json.ts';
 import type { EngineConnection } from './connection.ts';
 import type { Replica } from './replica.ts';
 
-/** An image of a grey square. */
+/** An image of a gray square. */
 const IMAGE =
   'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PMQ0AAAwDoEqv9ErYvQQckD4XAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAYHLAB8+AWnmfUycAAAAAElFTkSuQmCC';
 /** A tenth of a second of silence as a WAV file. */
@@ -19,7 +19,7 @@ const FEATURES = {
   // A late system message becomes a user's message in its place. Moved to the front, it would change every later prompt from its start.
   late_system: {
     probe: ['system', 'user', 'system', 'user'].map((role) => messageFrom(role, 'x')),
-    holds: (message: JsonObject, place: number) => place > 0 && isSystem(message),
+    holds: (message: JsonObject, messageIndex: number) => messageIndex > 0 && isSystem(message),
     without: (message: JsonObject) => ({ ...message, role: 'user' }),
   },
   // A text model cannot read an image.
@@ -110,7 +110,7 @@ export async function readTakes(
 }
 
 /** `leftOut` has the messages that lost a part, each with the feature. */
-export type AdaptedBody = { body: JsonObject; leftOut: { feature: Feature; place: number }[] };
+export type AdaptedBody = { body: JsonObject; leftOut: { feature: Feature; messageIndex: number }[] };
 
 /** Returns the body with only the message parts that this replica's model and template accept. The record keeps the messages as they came. */
 export async function adaptMessages(
@@ -123,12 +123,12 @@ export async function adaptMessages(
   let messages: unknown[] = body.messages;
   for (const name of NAMES) {
     const { holds, without } = FEATURES[name];
-    const isHeld = (message: unknown, place: number): message is JsonObject =>
-      isObject(message) && holds(message, place);
+    const isHeld = (message: unknown, messageIndex: number): message is JsonObject =>
+      isObject(message) && holds(message, messageIndex);
     if (!messages.some(isHeld) || (await replica.takes(name, model))) continue;
-    messages = messages.map((message, place) => {
-      if (!isHeld(message, place)) return message;
-      if (LEFT_OUT.has(name)) leftOut.push({ feature: name, place });
+    messages = messages.map((message, messageIndex) => {
+      if (!isHeld(message, messageIndex)) return message;
+      if (LEFT_OUT.has(name)) leftOut.push({ feature: name, messageIndex });
       return without(message);
     });
   }
@@ -156,10 +156,10 @@ const PASSED = new Set([
 ]);
 
 /** True when no engine refuses the message for its form. Most requests have only such messages and need no closer look. */
-const isPlain = (message: unknown, place: number): boolean =>
+const isPlain = (message: unknown, messageIndex: number): boolean =>
   isObject(message) &&
   !Array.isArray(message.content) &&
-  !(place > 0 && isSystem(message)) &&
+  !(messageIndex > 0 && isSystem(message)) &&
   !callsOf(message).some(isCustom);
 
 /** Builds the feature of messages that have such parts. */

@@ -130,7 +130,7 @@ test('a stream whose engine dies before the first chunk is answered by another e
   expect(await inFlight()).toEqual([0, 0]);
 });
 
-test('an engine that failed a trial’s call is asked again by the trial’s next call', async () => {
+test('one failed call does not take an engine out of rotation: the trial’s next call goes to it again', async () => {
   const { trial, own, others } = await trialBefore(await fakes(2));
   own.fault = 'status_500';
   await trial.chat(ASK);

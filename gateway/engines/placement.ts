@@ -5,7 +5,7 @@ const FACTOR = 1.5;
 /** The number of escaped trials that are remembered. */
 const REMEMBERED = 10_000;
 
-type Place = { url: string };
+type HasUrl = { url: string };
 
 /**
  * Chooses the replica for a trial's call. By rendezvous hashing a trial has its own replica, where its prefix is cached. A hash alone would
@@ -29,7 +29,7 @@ export class Placement {
    * Returns where the call goes, or null without a replica. `from` is the loaded replica that the trial escapes from, once `to` has
    * proved usable.
    */
-  choose<T extends Place>(trialId: string, replicas: readonly T[]): { to: T; from: T | null } | null {
+  choose<T extends HasUrl>(trialId: string, replicas: readonly T[]): { to: T; from: T | null } | null {
     const order = preference(trialId, replicas);
     const own = this.#refuge(trialId, order) ?? order[0];
     if (!own) return null;
@@ -40,7 +40,7 @@ export class Placement {
     return isLoaded ? { to: least, from: own } : { to: own, from: null };
   }
 
-  escape(trialId: string, from: Place, to: Place): void {
+  escape(trialId: string, from: HasUrl, to: HasUrl): void {
     this.#escapes.set(from.url, this.escapes(from.url) + 1);
     this.#remember(trialId, to.url);
   }
@@ -50,7 +50,7 @@ export class Placement {
     return this.#escapes.get(url) ?? 0;
   }
 
-  #refuge<T extends Place>(trialId: string, replicas: readonly T[]): T | undefined {
+  #refuge<T extends HasUrl>(trialId: string, replicas: readonly T[]): T | undefined {
     const url = this.#escaped.get(trialId);
     if (url === undefined) return undefined;
     const refuge = replicas.find((replica) => replica.url === url);

@@ -62,8 +62,8 @@ export class Replica {
     this.connection = connection;
     this.#askMs = askMs;
     this.#memory = memory;
-    // A new connection may lead to a process that has just started. It is asked at once, so that a later renewWeightVersion does not hide what
-    // answered in between.
+    // A new connection may lead to a process that has just started. It is asked at once, so that a later reading does not hide what answered
+    // in between.
     connection.onChange = () => {
       this.#models = memory.models = null;
       this.weightVersion().catch(() => {});

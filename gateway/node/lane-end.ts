@@ -5,7 +5,7 @@ export type HandedRequest = {
 };
 
 /**
- * The heavy thread's end of the lane. It recognises requests of the other thread by a header, and learns from that thread how their
+ * The heavy thread's end of the lane. It recognizes requests of the other thread by a header, and learns from that thread how their
  * delivery ended.
  */
 export class LaneEnd {

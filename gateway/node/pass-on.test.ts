@@ -21,7 +21,7 @@ function streams(count: number) {
   return { from, to, taken };
 }
 
-test('passOn passes a stream on whole, in small parts with turns of the event loop between them', async () => {
+test('a stream is forwarded completely, in small parts, and other work of the process runs between two parts', async () => {
   const { from, to, taken } = streams(100);
   passOn(from, to);
   for (let before = 0; !to.writableFinished; before = taken.length) {

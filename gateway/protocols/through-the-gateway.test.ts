@@ -223,7 +223,7 @@ test('a Responses request continues a response that another gateway process gave
   expect(second).toMatchObject({ previous_response_id: first.id, status: 'completed' });
   await turn(trial, 'responses', { instructions: 'be long', tools, input: 'more', previous_response_id: second.id });
   const calls = await trial.calls();
-  expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'clean', 'forked']);
+  expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'clean', 'branched']);
   expect(listOf(calls[2]?.request.messages).map(({ role, content }) => [role, content])).toEqual([
     ['system', 'be long'],
     ['user', 'look'],

@@ -92,7 +92,7 @@ export class GroupCommit implements Recorder {
   async #run(): Promise<void> {
     try {
       while (this.#queue.length > 0 || this.#orphans.length > 0) {
-        await this.#disownOrphans();
+        await this.#retractOrphans();
         const group = this.#nextGroup();
         if (group.length > 0) await this.#commit(group);
       }
@@ -138,7 +138,7 @@ export class GroupCommit implements Recorder {
     }
   }
 
-  async #disownOrphans(): Promise<void> {
+  async #retractOrphans(): Promise<void> {
     const ids = this.#orphans.splice(0);
     if (ids.length === 0) return;
     try {

@@ -40,7 +40,7 @@ const isSleeping = async () =>
 
 const statuses = async (trial: Trial) => (await trial.calls()).map((call) => call.status);
 
-test('calls whose commit hangs end with an error in time, and are recorded as failed when the commit succeeds later', async () => {
+test('a call whose commit hangs gets an error after `store_wait_seconds`; if the commit succeeds later, the call becomes failed', async () => {
   const trials = await Promise.all(Array.from({ length: 8 }, () => gateway.trial()));
   const ends = await whileLocked(() =>
     Promise.all(trials.map((trial, i) => endOf(trial, { ...ASK, stream: i % 2 === 1 }))),

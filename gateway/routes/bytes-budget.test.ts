@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { findTrial } from '../../store/queries/find-trials.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { ASK, eventually, readStream, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useSharedGateway();
@@ -45,7 +45,7 @@ test.each([
     for (let i = 0; i < 5; i++) expect(await endOf(await trial.chat(sized(30_000)))).toBe(after);
     expect(await stored(trial.id)).toEqual(full);
     expect(gateway.engine.seen).toHaveLength(4);
-    await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'infra_error' });
+    await sealAttempt(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'infra_error' });
     const next = await gateway.trial({ trialId: trial.id, attempt: 2, budgets: { bytes: MAX } });
     expect(await endOf(await next.chat(ASK))).toBe('stop');
   },

@@ -38,7 +38,7 @@ test('a token count that the engine does not answer times out and no longer coun
   for (const _ of [1, 2]) expect(await endOf(await count(trial))).toEqual(failed(504));
 });
 
-test('a trial’s open token counts are limited and do not hold up another trial’s calls', async () => {
+test('a trial’s open requests to count tokens are limited, and do not delay another trial’s calls', async () => {
   const [trial, other] = [await context.trial(), await context.trial()];
   const release = Promise.withResolvers<undefined>();
   let asked = 0;

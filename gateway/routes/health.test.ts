@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { runs } from '../../store/schema.ts';
 import { asMetrics, Counters } from '../counters.ts';
 import { ASK, eventually, useGateway } from '../../tests/support/harness/gateways.ts';
@@ -49,7 +49,7 @@ test('the metrics give holders of the admin key the infrastructure errors of run
     [1, 'infra_error'],
   ] as const) {
     const { id } = await gateway.trial({ runId: 'run', trialIndex, task: '/tasks/a "b"', policyVersion: 3 });
-    await sealTrial(gateway.db, { trialId: id, outcome });
+    await sealAttempt(gateway.db, { trialId: id, outcome });
   }
   const told = await (await gateway.admin('GET', '/metrics')).text();
   for (const line of [

@@ -91,7 +91,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         };
         const request = await resolveReferences(deps, trial, asked, { hold, isLight: passToHeavy !== undefined });
         if (!request) return await passToHeavy?.();
-        return await once(trial, request, headers, agent, release);
+        return await replayOrAnswer(trial, request, headers, agent, release);
       } catch (error) {
         release();
         throw error;
@@ -100,23 +100,23 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   /** Answers a client's second try with the reply of a first try that was not received whole (invariant 4). */
-  async function once(
+  async function replayOrAnswer(
     trial: TrialNow,
     request: ReceivedRequest,
     headers: Headers,
     agent: AgentConnection,
-    releasePlace: () => void,
+    releaseAdmission: () => void,
   ): Promise<Response> {
     const { digest, key, isRetry, isPossible } = request.retry;
-    if (!isPossible) return begin(trial, request, agent, releasePlace, null);
+    if (!isPossible) return reserveAndAnswer(trial, request, agent, releaseAdmission, null);
     const { earlier, release: releaseRetry } = sameCalls.enter(
       `${trial.id} ${trial.attempt} ${digest.join()} ${key ?? ''}`,
     );
     const release = () => {
       releaseRetry();
-      releasePlace();
+      releaseAdmission();
     };
-    if (!isRetry) return begin(trial, request, agent, releasePlace, releaseRetry);
+    if (!isRetry) return reserveAndAnswer(trial, request, agent, releaseAdmission, releaseRetry);
     try {
       await raceAbort(earlier(agent.signal), agent.signal, clientGone);
       const same = {
@@ -128,7 +128,13 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       };
       const lost = await claimLost(same, agent.signal);
       if (!lost)
-        return await begin(await openTrialOf(deps, trial.id, headers), request, agent, releasePlace, releaseRetry);
+        return await reserveAndAnswer(
+          await openTrialOf(deps, trial.id, headers),
+          request,
+          agent,
+          releaseAdmission,
+          releaseRetry,
+        );
       release();
       return replay(lost, request);
     } catch (error) {
@@ -148,11 +154,11 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   /** `releaseRetry` is called when the reply was delivered or lost. It is null for a call that its client never marks as a retry. */
-  async function begin(
+  async function reserveAndAnswer(
     trial: TrialNow,
     request: ReceivedRequest,
     agent: AgentConnection,
-    releasePlace: () => void,
+    releaseAdmission: () => void,
     releaseRetry: (() => void) | null,
   ): Promise<Response> {
     try {
@@ -176,14 +182,14 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         trial.id,
         leftOut.filter((_, i) => !state.known.has(outline.lists.left_out?.[i]?.digest ?? '')),
       );
-      const placed = { ...request, outline, conversation, state };
-      const place = () =>
-        new Call(deps, trial, placed, sampledBody(request, trial, reservation?.tokens ?? null), reservation);
+      const callRequest = { ...request, outline, conversation, state };
+      const newCall = () =>
+        new Call(deps, trial, callRequest, sampledBody(request, trial, reservation?.tokens ?? null), reservation);
       if (refusal && deps.settings.budgetEnd === 'refuse') {
-        if (refusal.first) await place().fail(refusal.failure);
+        if (refusal.first) await newCall().fail(refusal.failure);
         throw refusal.failure;
       }
-      const call = place();
+      const call = newCall();
       underWay.add(call);
       deps.counters.inFlight += 1;
       const stopRenewing = reservation && keepReserved(deps, reservation);
@@ -197,7 +203,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         stopRenewing?.();
         underWay.delete(call);
         deps.counters.inFlight -= 1;
-        releasePlace();
+        releaseAdmission();
       };
       if (deps.stopping.aborted) stop();
       if (refusal)
@@ -207,7 +213,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       call.follow(agent.signal);
       return await answer(deps, call, agent);
     } catch (error) {
-      releasePlace();
+      releaseAdmission();
       releaseRetry?.();
       throw error;
     }
@@ -238,7 +244,7 @@ const LONGEST_TIMER = 2 ** 31 - 1;
  * Waits a while for a stream's first words, so that an earlier failure has a status of its own. Then the head is sent, and the agent gets
  * keep-alive comments.
  */
-async function within(ms: number, dispatched: Promise<unknown>): Promise<void> {
+async function waitAtMost(ms: number, dispatched: Promise<unknown>): Promise<void> {
   const waited = Promise.withResolvers<void>();
   const timer = setTimeout(waited.resolve, ms);
   dispatched.catch(() => {});
@@ -250,7 +256,7 @@ async function answer(deps: GatewayDeps, call: Call, { cut }: AgentConnection): 
     const dispatched = dispatch(deps, call);
     if (!call.request.stream) return await plainReply(call, await dispatched);
     const { keepAliveMs } = deps.settings;
-    await within(keepAliveMs, dispatched);
+    await waitAtMost(keepAliveMs, dispatched);
     return streamReply(call, dispatched, { keepAliveMs, cut });
   } catch (error) {
     const failure = call.failureOf(error);

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useSharedGateway();
@@ -36,7 +36,7 @@ test('the pages of the session list show every session once and leave out delete
 
 test('a filter of the session list shows only the sessions that match it', async () => {
   for (const trialId of ['done', 'open']) await openAttempt(gateway.db, { trialId, runId: 'kept' });
-  await sealTrial(gateway.db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
+  await sealAttempt(gateway.db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
   expect(idsOf((await list('run_id=kept&outcome=scored')).sessions)).toEqual(['done']);
   expect(idsOf((await list('run_id=kept&status=created')).sessions)).toEqual(['open']);
   expect(await list('run_id=other')).toEqual({ sessions: [], next_cursor: null });

@@ -4,7 +4,7 @@ import { listTrials, type TrialFilter } from '../../store/queries/list-trials.ts
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
-import type { Trial } from '../../store/queries/transaction.ts';
+import type { TrialRow } from '../../store/queries/transaction.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
 import { exporting, listing, type filter } from '../api/schemas.ts';
 import { check } from '../check.ts';
@@ -35,7 +35,11 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   });
 
   /** Yields one session at a time, so that only one is in memory and no query stays open while the reader is slow. */
-  async function* lines(wanted: TrialFilter, cursor: string | undefined, lineOf: (trial: Trial) => Promise<unknown>) {
+  async function* lines(
+    wanted: TrialFilter,
+    cursor: string | undefined,
+    lineOf: (trial: TrialRow) => Promise<unknown>,
+  ) {
     for (let after = cursor; ;) {
       const at = { after, limit: EXPORT_PAGE };
       const trials = await withStoreRetry(deps, () => listTrials(deps.db, wanted, at));
@@ -45,15 +49,15 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     }
   }
 
-  const at = ({ id, attempt }: Trial) => ({ trialId: id, attempt });
-  const recordOf = async (trial: Trial) =>
+  const at = ({ id, attempt }: TrialRow) => ({ trialId: id, attempt });
+  const recordOf = async (trial: TrialRow) =>
     sessionRecord(
       trial,
       trial.attempt,
       await withStoreRetry(deps, () => readCalls(deps.db, at(trial))),
       await withStoreRetry(deps, () => readRefusals(deps.db, trial.id)),
     );
-  const samplesOf = async (trial: Trial) =>
+  const samplesOf = async (trial: TrialRow) =>
     sampleLine(trial, buildSamples(await withStoreRetry(deps, () => readTrainableCalls(deps.db, at(trial)))));
   return app;
 }

@@ -4,7 +4,7 @@ import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { deleteTrials } from '../../store/queries/delete-trials.ts';
 import { readTrial } from '../../store/queries/find-trials.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { readCalls, type Call } from '../../store/queries/read-calls.ts';
+import { readCalls, type StoredCall } from '../../store/queries/read-calls.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
@@ -96,7 +96,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 }
 
 /** Returns the first calls, each with all its choices. */
-function firstCalls(calls: readonly Call[], limit: number): Call[] {
+function firstCalls(calls: readonly StoredCall[], limit: number): StoredCall[] {
   let count = 0;
   return calls.filter(({ choiceOf }) => (count += choiceOf === null ? 1 : 0) <= limit);
 }

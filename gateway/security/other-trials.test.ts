@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
-import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { ADMIN_KEY, ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useSharedGateway();
@@ -68,7 +68,7 @@ test.each(['superseded', 'completed', 'sealed', 'deleted'])(
     if (how === 'superseded') await gateway.trial({ trialId: trial.id, attempt: 2 });
     if (how === 'completed') await completeTrial(gateway.db, { trialId: trial.id });
     if (how === 'sealed')
-      await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
+      await sealAttempt(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
     if (how === 'deleted') await gateway.admin('DELETE', `/sessions/${trial.id}`);
     for (const { method, path } of routesFor(trial.id)) {
       const { status } = await send(method, path, trial.key);

@@ -8,7 +8,7 @@ import type { Replica } from '../engines/replica.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { idsOf, type EngineTraits } from './engine-traits.ts';
 import { generate } from './generate.ts';
-import type { ConversationState, Turn } from './conversations.ts';
+import type { ConversationState, RecordedTurn } from './conversations.ts';
 import { continuePrompt } from './prompt.ts';
 
 const RENDER = '/v1/chat/completions/render';
@@ -95,7 +95,7 @@ async function continueText(call: Call, replica: Replica, body: JsonObject): Pro
   if (!found) return null;
   state.parent = { ...found.turn, messages: 0 };
   const added = after.slice(found.stopped.length);
-  const tokenised =
+  const tokenized =
     added === ''
       ? { tokens: [] }
       : await ask(call, replica, '/tokenize', {
@@ -103,7 +103,7 @@ async function continueText(call: Call, replica: Replica, body: JsonObject): Pro
           prompt: added,
           add_special_tokens: false,
         });
-  const tokens = idsIn(tokenised?.tokens);
+  const tokens = idsIn(tokenized?.tokens);
   if (!tokens) return null;
   const prompt = [...Array.from(found.turn.tokenIds), ...tokens];
   call.checkPrompt(prompt);
@@ -115,7 +115,7 @@ async function findStopped(
   call: Call,
   replica: Replica,
   after: string,
-): Promise<{ turn: Turn; stopped: string } | null> {
+): Promise<{ turn: RecordedTurn; stopped: string } | null> {
   const { parent, ambiguousParents } = call.request.state;
   for (const turn of parent ? [parent, ...ambiguousParents] : []) {
     const stopped = await stoppedText(call, replica, turn);
@@ -125,21 +125,21 @@ async function findStopped(
 }
 
 /** Returns the text of the ids after a stop string, which the reply leaves out. An agent that continues the text writes that string itself. */
-async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: Turn): Promise<string | null> {
+async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: RecordedTurn): Promise<string | null> {
   if (!stopped) return '';
   const reply = await ask(call, replica, '/detokenize', { tokens: Array.from(tokenIds.subarray(-stopped.tokens)) });
   return typeof reply?.prompt === 'string' ? textFrom(reply.prompt, stopped) : null;
 }
 
-/** Numbers of characters to compare: of the text, of the detokenised text with its special tokens, and of the last tokens. */
-const [ENOUGH, MUCH, LAST] = [16, 512, 256];
+/** Numbers of characters to compare: of the text, of the detokenized text with its special tokens, and of the last tokens. */
+const [COMPARED, SEARCHED, TAIL] = [16, 512, 256];
 
 /** Returns what follows the text from its stop string on. `full` may contain special tokens that the text leaves out. */
 export function textFrom(full: string, { text, by }: { text: string; by: string }): string | null {
-  const before = text.slice(-ENOUGH);
+  const before = text.slice(-COMPARED);
   // The stop string ended within the last tokens.
-  for (let at = full.indexOf(by, full.length - by.length - LAST); at >= 0; at = full.indexOf(by, at + 1)) {
-    if (endsAs(full.slice(Math.max(0, at - MUCH), at), before)) return full.slice(at);
+  for (let at = full.indexOf(by, full.length - by.length - TAIL); at >= 0; at = full.indexOf(by, at + 1)) {
+    if (endsAs(full.slice(Math.max(0, at - SEARCHED), at), before)) return full.slice(at);
   }
   return null;
 }
@@ -148,7 +148,7 @@ export function textFrom(full: string, { text, by }: { text: string; by: string 
 function endsAs(full: string, text: string): boolean {
   const tried = new Set<number>();
   const fits = (end: number, left: number): boolean => {
-    const state = end * (ENOUGH + 1) + left;
+    const state = end * (COMPARED + 1) + left;
     if (left === 0 || tried.has(state)) return left === 0;
     tried.add(state);
     if (end > 0 && full[end - 1] === text[left - 1] && fits(end - 1, left - 1)) return true;
@@ -173,7 +173,7 @@ function specialBefore(full: string, end: number): number {
 
 /** Asks the engine within a call. Returns null when it has no such route or refuses. */
 async function ask(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<JsonObject | null> {
-  const reply = await call.patient(
+  const reply = await call.withIdleLimit(
     connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }),
   );
   if (reply.status >= 500) throw await rejection(call, reply);

@@ -40,7 +40,7 @@ test.skipIf(IN_WORKERD)(
     expect(await readsOfAttempts()).toEqual(before);
     const calls = await trial.calls();
     expect(calls).toHaveLength(CALLERS * TURNS);
-    // Each caller's first call forks or is the trial's first; every other call continues the one before.
+    // Each caller's first call branches off or is the trial's first; every other call continues the one before.
     expect(calls.filter((call) => call.parentId === null)).toHaveLength(CALLERS);
   },
 );

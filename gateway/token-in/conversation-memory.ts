@@ -35,7 +35,7 @@ export type TextCompletion = { turn: RememberedTurn; hasReply: boolean; length: 
 export type UnindexedTurns = Map<RememberedTurn, boolean>;
 
 /** The memory of one attempt. Texts are held only as digests. */
-export type Trial = {
+export type RememberedAttempt = {
   key: string;
   turns: Map<string, RememberedTurn>;
   nodes: Map<string, Node>;
@@ -76,8 +76,8 @@ const KEPT_TURNS = 2;
  */
 export class ConversationMemory {
   readonly maxBytes: number;
-  readonly #trials = new Map<string, Trial>();
-  readonly #holding = new Map<string, Trial>();
+  readonly #trials = new Map<string, RememberedAttempt>();
+  readonly #holding = new Map<string, RememberedAttempt>();
   readonly counts: ConversationCounts;
 
   constructor(maxBytes = 128 * 2 ** 20, counts = new ConversationCounts()) {
@@ -86,7 +86,7 @@ export class ConversationMemory {
   }
 
   /** Returns the trial, or opens an empty one. */
-  use(key: string, open: () => Trial): Trial {
+  use(key: string, open: () => RememberedAttempt): RememberedAttempt {
     const trial = this.#trials.get(key) ?? open();
     this.#trials.delete(key);
     this.#trials.set(key, trial);
@@ -94,14 +94,14 @@ export class ConversationMemory {
     return trial;
   }
 
-  grow(trial: Trial, bytes: number): void {
+  grow(trial: RememberedAttempt, bytes: number): void {
     if (trial.isForgotten) return;
     trial.bytes += bytes;
     this.counts.bytes += bytes;
     this.#shrink(trial);
   }
 
-  hold(trial: Trial, turn: RememberedTurn, held: NonNullable<RememberedTurn['held']>): void {
+  hold(trial: RememberedAttempt, turn: RememberedTurn, held: NonNullable<RememberedTurn['held']>): void {
     turn.held = held;
     if (trial.isForgotten) return;
     this.#countHeld(trial, turn, 4 * held.tokenIds.length + 2 * held.text.length + 100);
@@ -111,12 +111,12 @@ export class ConversationMemory {
   }
 
   /** Marks the turn as the trial's last used one. */
-  touch(trial: Trial, turn: RememberedTurn): void {
+  touch(trial: RememberedAttempt, turn: RememberedTurn): void {
     if (trial.holding.delete(turn)) trial.holding.add(turn);
   }
 
   /** Makes the ids of `before` a view of those of `turn`, which begins with all of `before`. Releases the previous view of `before`. */
-  share(trial: Trial, before: RememberedTurn, turn: RememberedTurn): void {
+  share(trial: RememberedAttempt, before: RememberedTurn, turn: RememberedTurn): void {
     if (!before.held || !turn.held) return;
     if (before.sharing) this.#release(trial, before.sharing);
     before.sharing = null;
@@ -125,14 +125,14 @@ export class ConversationMemory {
     turn.sharing = before;
   }
 
-  #countHeld(trial: Trial, turn: RememberedTurn, bytes: number): void {
+  #countHeld(trial: RememberedAttempt, turn: RememberedTurn, bytes: number): void {
     if (trial.isForgotten) return;
     trial.heldBytes += bytes - turn.heldBytes;
     this.counts.bytes += bytes - turn.heldBytes;
     turn.heldBytes = bytes;
   }
 
-  #release(trial: Trial, turn: RememberedTurn): void {
+  #release(trial: RememberedAttempt, turn: RememberedTurn): void {
     const { held, sharing } = turn;
     this.#countHeld(trial, turn, 0);
     trial.holding.delete(turn);
@@ -142,7 +142,7 @@ export class ConversationMemory {
     if (held && sharing?.held?.tokenIds.buffer === held.tokenIds.buffer) this.#release(trial, sharing);
   }
 
-  #shrink(current: Trial): void {
+  #shrink(current: RememberedAttempt): void {
     while (this.counts.bytes > this.maxBytes) {
       const isOverShare = current.heldBytes > this.maxBytes * SHARE && current.holding.size > KEPT_TURNS;
       const releasing = isOverShare ? null : oldestBut(current, this.#holding);
@@ -168,7 +168,10 @@ export class ConversationMemory {
   }
 }
 
-function oldestBut(current: Trial, trials: ReadonlyMap<string, Trial>): Trial | null {
+function oldestBut(
+  current: RememberedAttempt,
+  trials: ReadonlyMap<string, RememberedAttempt>,
+): RememberedAttempt | null {
   for (const trial of trials.values()) if (trial !== current) return trial;
   return null;
 }

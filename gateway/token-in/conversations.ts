@@ -20,7 +20,7 @@ import {
   type TextCompletion,
   type RememberedTurn,
   type SharedList,
-  type Trial,
+  type RememberedAttempt,
   type UnindexedTurns,
 } from './conversation-memory.ts';
 import {
@@ -34,12 +34,12 @@ import {
 import { ofIds, ofText, PrefixIndex, RollingHash } from './prefix-index.ts';
 
 /** A recorded call that another may continue. `stopped` has its text completion, the stop string that was cut off, and their number of tokens. */
-export type Turn = Base & { stopped: { text: string; by: string; tokens: number } | null };
+export type RecordedTurn = Base & { stopped: { text: string; by: string; tokens: number } | null };
 export type ConversationState = {
   /** The last turn that the request continues, and how many of its messages that turn covers. */
-  parent: (Turn & { messages: number }) | null;
+  parent: (RecordedTurn & { messages: number }) | null;
   /** Other turns with the same prompt and reply. If a stop string cut them, their ids may differ after it. */
-  ambiguousParents: Turn[];
+  ambiguousParents: RecordedTurn[];
   /** True when the history has another reply after that turn than the recorded one: it was edited there. */
   isEdited: boolean;
   isFirst: boolean;
@@ -77,7 +77,7 @@ export class Conversations {
   /** Commits of this process that are not in the memory yet, by trial. */
   readonly #committing = new Map<string, Set<Promise<unknown>>>();
   /** Reads under way, at most one for each trial. */
-  readonly #reading = new Map<Trial, Promise<void>>();
+  readonly #reading = new Map<RememberedAttempt, Promise<void>>();
   /** Turns that are being read back. */
   readonly #loading = new Map<RememberedTurn, Promise<NonNullable<RememberedTurn['held']>>>();
 
@@ -170,7 +170,7 @@ export class Conversations {
    * Catches up with all calls that the store had counted when the request was admitted. The store counts this process's commits a moment
    * before this process learns of them, so it waits for those. Calls that are still missing belong to another process and are read.
    */
-  async #catchUp(at: At & { recorded: number }, trial: Trial): Promise<void> {
+  async #catchUp(at: At & { recorded: number }, trial: RememberedAttempt): Promise<void> {
     const isBehind = () => trial.turns.size < at.recorded;
     if (!isBehind()) return;
     // Handles commits in the order in which they settle, with one reaction each. A race over all would cost many callers the square of
@@ -182,7 +182,7 @@ export class Conversations {
     if (isBehind()) await (this.#reading.get(trial) ?? this.#read(at, trial));
   }
 
-  #read({ trialId, attempt }: At, trial: Trial): Promise<void> {
+  #read({ trialId, attempt }: At, trial: RememberedAttempt): Promise<void> {
     const reading = this.#options
       .readNew({ trialId, attempt, after: trial.readTo, known: [...trial.unread] })
       .then((rows) => this.#addRows(trial, rows));
@@ -193,7 +193,7 @@ export class Conversations {
     return reading;
   }
 
-  #addRows(trial: Trial, rows: readonly NewCall[]): void {
+  #addRows(trial: RememberedAttempt, rows: readonly NewCall[]): void {
     const texts = new Map<RememberedTurn, OwnText>();
     for (const row of rows) this.#addRow(trial, row, texts);
   }
@@ -203,7 +203,7 @@ export class Conversations {
    * completions of the same read.
    */
   #addRow(
-    trial: Trial,
+    trial: RememberedAttempt,
     { id: callId, seq, baseId, status, request, response, tokens }: NewCall,
     texts: Map<RememberedTurn, OwnText>,
   ): void {
@@ -238,7 +238,7 @@ export class Conversations {
 
   /** Adds a stored text completion to the index. It is read back later only if its base's text is not at hand. */
   #addText(
-    trial: Trial,
+    trial: RememberedAttempt,
     turn: RememberedTurn,
     [shared, rest]: NonNullable<ShortRequest['prompt']>,
     reply: string,
@@ -255,13 +255,13 @@ export class Conversations {
     } else if (hasReply !== undefined) trial.notByText.set(turn, hasReply);
   }
 
-  #indexText(trial: Trial, turn: RememberedTurn, hash: RollingHash, hasReply: boolean): void {
+  #indexText(trial: RememberedAttempt, turn: RememberedTurn, hash: RollingHash, hasReply: boolean): void {
     trial.byText.add(hash, { turn, hasReply, length: hash.length });
     this.memory.grow(trial, 150);
   }
 
   /** Learns an item of a stored list and returns its key. */
-  #learnStored(trial: Trial, { is, as, and }: StoredContent, areFields = false): string {
+  #learnStored(trial: RememberedAttempt, { is, as, and }: StoredContent, areFields = false): string {
     const digest = as ?? contentOf(is).digest;
     if (as === undefined && areFields) this.#knowFields(trial, { digest, core: is });
     else if (as === undefined) this.#know(trial, { digest, core: is });
@@ -269,7 +269,11 @@ export class Conversations {
   }
 
   /** `key` is the content's key as a message: null when it is not a message, computed when absent. */
-  #know(trial: Trial, { digest, core }: Pick<Content, 'digest' | 'core'>, key?: string | null): string | null {
+  #know(
+    trial: RememberedAttempt,
+    { digest, core }: Pick<Content, 'digest' | 'core'>,
+    key?: string | null,
+  ): string | null {
     const known = trial.contents.get(digest);
     if (known && (known.key !== null || key === null)) return known.key;
     const found = key === undefined ? keyOf(core) : key;
@@ -278,18 +282,21 @@ export class Conversations {
     return found;
   }
 
-  #knowFields(trial: Trial, { digest, core }: Pick<Content, 'digest' | 'core'>): void {
+  #knowFields(trial: RememberedAttempt, { digest, core }: Pick<Content, 'digest' | 'core'>): void {
     const known = trial.contents.get(digest);
     if (known?.fields) return;
     trial.contents.set(digest, { key: known?.key ?? null, fields: isObject(core) ? meaningOfFields(core) : null });
     this.memory.grow(trial, 160);
   }
 
-  #knowReply(trial: Trial, message: unknown): string | null {
+  #knowReply(trial: RememberedAttempt, message: unknown): string | null {
     return isObject(message) ? this.#know(trial, contentOf(message)) : null;
   }
 
-  #add(trial: Trial, { callId, base, lists, conversation, reply, replyKey, tokens }: CallContent): RememberedTurn {
+  #add(
+    trial: RememberedAttempt,
+    { callId, base, lists, conversation, reply, replyKey, tokens }: CallContent,
+  ): RememberedTurn {
     const text = typeof reply?.text === 'string' ? reply.text : null;
     const stopped =
       typeof reply?.stop_reason === 'string' && text !== null && tokens !== null
@@ -314,7 +321,12 @@ export class Conversations {
     return turn;
   }
 
-  #remember(trial: Trial, { context, keys }: ChatConversation, turn: RememberedTurn, reply: string | null): void {
+  #remember(
+    trial: RememberedAttempt,
+    { context, keys }: ChatConversation,
+    turn: RememberedTurn,
+    reply: string | null,
+  ): void {
     if (reply === null) return;
     let node: Node | null = null;
     for (const key of [context, ...keys, reply]) {
@@ -331,7 +343,11 @@ export class Conversations {
   }
 
   /** Returns the lists of a turn, sharing one array with the turn before. */
-  #sharedLists(trial: Trial, base: RememberedTurn | null, keys: Record<string, string[]>): RememberedTurn['lists'] {
+  #sharedLists(
+    trial: RememberedAttempt,
+    base: RememberedTurn | null,
+    keys: Record<string, string[]>,
+  ): RememberedTurn['lists'] {
     const lists: RememberedTurn['lists'] = {};
     for (const [name, items] of Object.entries(keys)) {
       const before = base?.lists[name]?.items ?? [];
@@ -349,7 +365,7 @@ export class Conversations {
   }
 
   /** Finds the longest earlier prompt and reply that a text completion begins with. The same prompt again, after an empty reply, is a new start. */
-  async #findPrompt(trial: Trial, prompt: string | readonly number[]): Promise<Found> {
+  async #findPrompt(trial: RememberedAttempt, prompt: string | readonly number[]): Promise<Found> {
     if (typeof prompt === 'string') {
       await this.#index(trial, trial.notByText, (turn, { text }, hasReply) =>
         this.#indexText(trial, turn, (turn.textHash ??= new RollingHash().with(ofText(text))), hasReply),
@@ -363,7 +379,7 @@ export class Conversations {
     for (const group of typeof prompt === 'string'
       ? trial.byText.find(ofText(prompt))
       : trial.byIds.find(ofIds(prompt))) {
-      const fits: { turn: RememberedTurn; loaded: Turn }[] = [];
+      const fits: { turn: RememberedTurn; loaded: RecordedTurn }[] = [];
       for (const { turn, hasReply, length } of group.slice(0, 2 * MOST_AMBIGUOUS)) {
         if (typeof prompt === 'string' && !hasReply && length === prompt.length) continue;
         const loaded = await this.#load(trial, turn);
@@ -393,7 +409,7 @@ export class Conversations {
    * requests never find half an index.
    */
   async #index(
-    trial: Trial,
+    trial: RememberedAttempt,
     unindexed: UnindexedTurns,
     add: (turn: RememberedTurn, held: NonNullable<RememberedTurn['held']>, hasReply: boolean) => void,
   ): Promise<void> {
@@ -404,7 +420,7 @@ export class Conversations {
   }
 
   /** Reads a turn whose ids and text are not held: only what follows the nearest held turn that it builds on. */
-  #readBack(trial: Trial, turn: RememberedTurn): Promise<NonNullable<RememberedTurn['held']>> {
+  #readBack(trial: RememberedAttempt, turn: RememberedTurn): Promise<NonNullable<RememberedTurn['held']>> {
     const loading = this.#loading.get(turn);
     if (loading) return loading;
     let before = turn.base;
@@ -424,7 +440,7 @@ export class Conversations {
   }
 
   /** Returns the turn with its ids and text, reading them back if they were released. */
-  async #load(trial: Trial, turn: RememberedTurn): Promise<Turn> {
+  async #load(trial: RememberedAttempt, turn: RememberedTurn): Promise<RecordedTurn> {
     const { tokenIds, text } = turn.held ?? (await this.#readBack(trial, turn));
     this.memory.touch(trial, turn);
     const { callId, stopped } = turn;
@@ -444,7 +460,7 @@ export class Conversations {
     };
   }
 
-  #use(at: At): Trial {
+  #use(at: At): RememberedAttempt {
     return this.memory.use(keyOfTrial(at), () => ({
       key: keyOfTrial(at),
       turns: new Map(),
@@ -499,7 +515,7 @@ type Found = {
 const NOWHERE: Found = { parent: null, ambiguousParents: [], isEdited: false, nearest: null };
 const MOST_AMBIGUOUS = 8;
 
-function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found {
+function findTurn({ nodes }: RememberedAttempt, { context, keys }: ChatConversation): Found {
   let node = nodes.get(nameOf(null, context));
   let nearest = node?.through ?? null;
   let parent: Found['parent'] = null;
@@ -523,7 +539,7 @@ function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found 
  * text is read when needed.
  */
 function storedConversation(
-  { contents }: Trial,
+  { contents }: RememberedAttempt,
   { is, as, and = {} }: StoredContent,
   keys: Record<string, string[]>,
   hasPrompt: boolean,

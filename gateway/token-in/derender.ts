@@ -15,35 +15,35 @@ export async function derender(
 ): Promise<JsonObject> {
   const sampled = choicesOf(generated);
   // The route ignores the mask, which is longer than everything else.
-  const spoken = sampled.map((choice) => ({
+  const trimmed = sampled.map((choice) => ({
     ...choice,
     sampling_mask: undefined,
-    token_ids: spokenIds(choice, traits.closing[0]),
+    token_ids: trimmedIds(choice, traits.closing[0]),
   }));
   // The route refuses a choice without tokens.
-  const speaking = spoken.filter(({ token_ids }) => token_ids.length > 0);
-  const silent = chatReply({ id: generated.request_id, model: body.model, choices: [], usage: generated.usage });
+  const withTokens = trimmed.filter(({ token_ids }) => token_ids.length > 0);
+  const emptyReply = chatReply({ id: generated.request_id, model: body.model, choices: [], usage: generated.usage });
   const reply =
-    speaking.length === 0
-      ? silent
+    withTokens.length === 0
+      ? emptyReply
       : await post('/v1/chat/completions/derender', {
           model: body.model,
-          generate_response: { ...generated, prompt_token_ids: prompt, choices: speaking },
+          generate_response: { ...generated, prompt_token_ids: prompt, choices: withTokens },
           prompt_tokens: prompt.length,
           prompt_token_ids: prompt,
           chat_request: { ...body, stream: false, stream_options: undefined },
         });
   const derendered = choicesOf(reply);
   const choices = sampled.map((choice, i) => {
-    const place = speaking.findIndex((each) => each === spoken[i]);
-    return place < 0
+    const index = withTokens.findIndex((each) => each === trimmed[i]);
+    return index < 0
       ? { ...choice, message: { role: 'assistant', content: '' } }
-      : asChatChoice(body, choice, derendered[place]);
+      : asChatChoice(body, choice, derendered[index]);
   });
   return { ...reply, usage: generated.usage ?? reply.usage, choices };
 }
 
-function spokenIds({ token_ids, finish_reason }: JsonObject, closing: number | undefined): unknown[] {
+function trimmedIds({ token_ids, finish_reason }: JsonObject, closing: number | undefined): unknown[] {
   if (!Array.isArray(token_ids)) throw badReply('has no token ids');
   return finish_reason === 'stop' && token_ids.at(-1) === closing ? token_ids.slice(0, -1) : token_ids;
 }

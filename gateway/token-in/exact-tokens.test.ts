@@ -66,10 +66,10 @@ test('the gateway counts and records drift with an engine that cannot generate f
   await trial.chat({ messages });
   await trial.chat({ messages: [ask('a summary of it all')] });
   const calls = await trial.calls();
-  expect(calls.map((call) => call.continuation)).toEqual([null, 'realigned', 'forked']);
+  expect(calls.map((call) => call.continuation)).toEqual([null, 'drifted', 'branched']);
   const counted = await context.metrics();
   expect(
-    ['clean', 'realigned', 'forked'].map((how) => counted[`trialgate_call_continuations_total{continuation="${how}"}`]),
+    ['clean', 'drifted', 'branched'].map((how) => counted[`trialgate_call_continuations_total{continuation="${how}"}`]),
   ).toEqual([0, 1, 1]);
   expect((await context.samplesOf(trial.id)).map((sample) => sample.call_ids)).toEqual(calls.map((call) => [call.id]));
 });
@@ -130,7 +130,7 @@ test('of two recorded replies with the same text, a request continues the one wh
   expect(last).toMatchObject({ continuation: 'clean', parentId: second?.id });
 });
 
-test('a call whose history was edited after a recorded turn is recorded as forked', async () => {
+test('a call whose history was edited after a recorded turn is recorded as branched', async () => {
   await context.serve();
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello' }, { text: 'there' }, { text: 'you' }];
@@ -138,7 +138,7 @@ test('a call whose history was edited after a recorded turn is recorded as forke
   const messages = [ask('one'), first.choices[0].message, ask('two')];
   await trial.chat({ messages });
   await trial.chat({ messages: [...messages, { role: 'assistant', content: 'an edited reply' }, ask('three')] });
-  expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'forked']);
+  expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'branched']);
 });
 
 test.each(['/generate', '/derender'])(
@@ -164,13 +164,13 @@ test.each(['/generate', '/derender'])(
   },
 );
 
-test('an engine whose routes for ids fail still answers later turns, which are recorded as realigned', async () => {
+test('an engine whose routes for ids fail still answers later turns, which are recorded as drifted', async () => {
   await context.serve({ fault: (path) => (path.includes('render') ? 500 : null) });
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello' }, { text: 'bye' }];
   const first = await (await trial.chat({ messages: [ask('one')] })).json();
   expect((await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')] })).status).toBe(200);
-  expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'realigned']);
+  expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'drifted']);
 });
 
 test('a stream by ids that lasts longer than the idle limit is not cut while tokens come', async () => {

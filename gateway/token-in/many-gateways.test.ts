@@ -59,7 +59,12 @@ async function converse(...asks: [Ask, ...Ask[]]): Promise<void> {
 /** Expects that all turns except the first of each conversation continue from recorded ids. */
 async function expectExact(trial: Trial): Promise<void> {
   const calls = await trial.calls();
-  expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'forked', 'forked', ...Array(9).fill('clean')]);
+  expect(calls.map(({ continuation }) => continuation)).toEqual([
+    null,
+    'branched',
+    'branched',
+    ...Array(9).fill('clean'),
+  ]);
   for (const call of calls.slice(3)) {
     const parent = calls.find(({ id }) => id === call.parentId);
     const ids = [...(parent?.promptTokenIds ?? []), ...(parent?.completionTokenIds ?? [])];
@@ -100,8 +105,8 @@ test('a gateway continues recorded ids after a restart and with a memory that is
   }
   expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([
     null,
-    'forked',
-    'forked',
+    'branched',
+    'branched',
     'clean',
     'clean',
     'clean',

@@ -115,21 +115,21 @@ function withEnd(response: Response, agent: AbortSignal): { response: Response; 
   const { readable, writable } = new IdentityTransformStream();
   return {
     response: new Response(readable, response),
-    ended: passOn(response.body.getReader(), writable.getWriter(), agent),
+    ended: writeToAgent(response.body.getReader(), writable.getWriter(), agent),
   };
 }
 
 const LAST = new TextEncoder().encode('\n');
 
-async function passOn(
+async function writeToAgent(
   body: ReadableStreamDefaultReader<Uint8Array>,
   agent: WritableStreamDefaultWriter<Uint8Array>,
   signal: AbortSignal,
 ): Promise<boolean> {
   // If the agent leaves before its response begins, nobody reads the body and the write would wait for ever.
-  const leave = () => void agent.abort(signal.reason).catch(() => {});
-  if (signal.aborted) leave();
-  signal.addEventListener('abort', leave);
+  const abortWrite = () => void agent.abort(signal.reason).catch(() => {});
+  if (signal.aborted) abortWrite();
+  signal.addEventListener('abort', abortWrite);
   agent.closed.catch((error: unknown) => body.cancel(error)).catch(() => {});
   try {
     for (let part = await body.read(); !part.done; part = await body.read()) await agent.write(part.value);

@@ -4,7 +4,7 @@ A token has the advantage of its turn. A turn's return is what its trial earned 
 G[i, k] = R[i] - (what turns before k earned), where R[i] is the trial's whole reward. A turn gets no credit for rewards
 before it. The baseline of turn k is the mean of G[j, k] over all trials j of the group. A trial j that ended before
 turn k counts too, with what no turn earned (its outcome), so that the number of terms does not depend on when a trial
-ends. A baseline that normalises each turn's reward over the trials that reached the turn, and adds these up to the
+ends. A baseline that normalizes each turn's reward over the trials that reached the turn, and adds these up to the
 trial's own last turn, depends on the policy's decision to stop and biases the gradient (verl#7244 shows this for
 MT-GRPO, arXiv 2505.11821). Here trial i's own part of the baseline of turn k is 1/N of its own return, which only
 scales the expected gradient by 1 - 1/N as in GRPO (RLOO leaves it out); the others' parts are independent of what

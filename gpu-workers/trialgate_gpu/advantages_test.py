@@ -177,9 +177,9 @@ def test_advantages_of_turns_give_the_exact_expected_gradient_for_an_agent_that_
         for turns, of_turns in zip(group, of_tokens, strict=True):
             found += chance * sum(a * score(turns, k) for k, a in enumerate(of_turns)) / 3
             means = [earned[k] if max(group) > k else 0.0 for k in range(3)]
-            centred = outcomes[turns - 1] - np.mean([outcomes[t - 1] for t in group])
+            centered = outcomes[turns - 1] - np.mean([outcomes[t - 1] for t in group])
             for k in range(turns):
-                naive += chance * (centred + sum(earned[j] - means[j] for j in range(k, turns))) * score(turns, k) / 3
+                naive += chance * (centered + sum(earned[j] - means[j] for j in range(k, turns))) * score(turns, k) / 3
     values = [sum(earned[:turns]) + outcomes[turns - 1] for turns in (1, 2, 3)]
     exact = -values[0] + (1 - 2 * p) * values[1] + 2 * p * values[2]
     assert found == pytest.approx(scale * exact, rel=1e-9)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -23,6 +24,8 @@ from .prefix import PrefixStates
 NAME = "trialgate_trie"
 MAX_PADDING = 1.4
 HIDDEN = -1e30
+# The most attention weights of a layer that stay in memory until its backward pass: 64 MiB in bfloat16.
+KEPT_WEIGHTS = 2**25
 
 
 @dataclass(frozen=True)
@@ -164,10 +167,23 @@ def _attend_bucket(
     if variant.window is not None:
         visible &= places > depths - variant.window
     if q.device.type == "cpu" or not variant.is_fused:
-        out = _matmul_attention(q, k, v, visible, variant)
+        out = _bounded_attention(q, k, v, visible, variant)
     else:
         out = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=variant.scaling, enable_gqa=True)
     return out.transpose(1, 2).flatten(0, 1)
+
+
+def _bounded_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, variant: Variant
+) -> torch.Tensor:
+    """Computes `_matmul_attention`. Long attention weights are computed again in the backward pass, not kept.
+
+    A layer keeps one weight for each head, query and key, so at long prompts they would be most of a step's memory.
+    """
+    weights = visible.numel() * q.shape[1]
+    if weights <= KEPT_WEIGHTS or not torch.is_grad_enabled():
+        return _matmul_attention(q, k, v, visible, variant)
+    return checkpoint(_matmul_attention, q, k, v, visible, variant, use_reentrant=False, preserve_rng_state=False)
 
 
 def _matmul_attention(

@@ -16,7 +16,7 @@ from .pack import SamplingMask
 COLUMNS = (
     "token_ids",
     "loss_mask",
-    "logprobs",
+    "logprobs",  # The file's name for `rollout_logprobs`.
     "policy_versions",
     "temperature",
     "rewards",
@@ -138,13 +138,14 @@ def _is_mask_of(masks: SamplingMask, token_ids: np.ndarray) -> bool:
 
 
 def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
-    token_ids, loss_mask, logprobs, policy_versions, temperature, rewards, companions, group_id, trial_id = row[:9]
+    token_ids, loss_mask, rollout_logprobs, policy_versions, temperature = row[:5]
+    rewards, companions, group_id, trial_id = row[5:9]
     masks, turns, turn_rewards, companion_turn_rewards, teacher = row[9:]
     try:
         sample = Sample(
             np.asarray(token_ids, dtype=np.int64),
             np.asarray(loss_mask, dtype=bool),
-            np.asarray([p or 0.0 for p in logprobs], dtype=np.float32),
+            np.asarray([p or 0.0 for p in rollout_logprobs], dtype=np.float32),
             np.asarray([NO_VERSION if v is None else operator.index(v) for v in policy_versions], dtype=np.int64),
             float(temperature),
             _named(rewards),

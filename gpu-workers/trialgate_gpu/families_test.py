@@ -126,7 +126,7 @@ def test_an_unsupported_model_is_refused_with_its_type_and_the_reason(name, tmp_
 
 
 @pytest.mark.parametrize("name", ["llama", "llama with a tied head", "phi", *MIXTURES])
-def test_a_checkpoint_has_the_tensors_of_its_base_model_and_gives_the_log_probabilities_of_the_trainer(
+def test_a_checkpoint_has_its_base_models_tensor_names_and_gives_the_trainers_log_probabilities_when_loaded(
     name, tmp_path, make_run
 ):
     base_model = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)

@@ -100,7 +100,7 @@ def test_vllm_gives_the_same_log_probabilities_as_transformers_after_a_publicati
     assert largest(after_going_back, base) < TOLERANCE
 
 
-def test_vllm_uses_a_mixtures_router_bias_after_a_publication(served):
+def test_after_a_publication_vllm_still_applies_the_router_bias_of_a_mixture_of_experts(served):
     given = served["glm4_moe"]
     unbiased = logprobs_of(given["folders"][1], given["sequences"], without_router_bias=True)
     assert largest(given["logprobs"][1], unbiased) > 10 * TOLERANCE

@@ -1,4 +1,4 @@
-"""Optimises one step: mini-batches of trials, packs within them, and one AdamW update for each mini-batch."""
+"""Optimizes one step: mini-batches of trials, packs within them, and one AdamW update for each mini-batch."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def measure_gap(chains: list[Chain], proximal: Proximal, settings: TrainerSettin
     """Measures how far the engine's log-probabilities are from the trainer's, over the trained tokens of `chains`."""
     counts = torch.tensor([len(c.targets) for c in chains])
     sequence = torch.repeat_interleave(torch.arange(len(chains)), counts)
-    start = proximal.of_samples([c.sample for c in chains])
+    old_logprobs = proximal.of_samples([c.sample for c in chains])
     rollout_logprobs = torch.from_numpy(np.concatenate([c.rollout_logprobs for c in chains]))
-    tokens = Tokens(torch.zeros_like(start), start, sequence)
+    tokens = Tokens(torch.zeros_like(old_logprobs), old_logprobs, sequence)
     return correction_metrics(tokens, rollout_logprobs, settings) | {"tokens/proximal": proximal.computed}
 
 
@@ -143,12 +143,12 @@ def backward(
     rollout_logprobs = torch.from_numpy(pack.rollout_logprobs).to(policy.device)
     sequence = torch.from_numpy(np.unique(pack.samples, return_inverse=True)[1]).to(policy.device)
     at_start = not tally.norms
-    start = torch.empty_like(rollout_logprobs) if at_start else proximal.of(pack).to(policy.device)
+    old_logprobs = torch.empty_like(rollout_logprobs) if at_start else proximal.of(pack).to(policy.device)
 
     def slopes(index: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
         if at_start:
-            start[index] = logprobs
-        tokens = Tokens(advantage[index], start[index], sequence[index])
+            old_logprobs[index] = logprobs
+        tokens = Tokens(advantage[index], old_logprobs[index], sequence[index])
         weight = share[index] * correction(tokens, rollout_logprobs[index], settings)
         with torch.enable_grad():
             leaf = logprobs.detach().requires_grad_()
@@ -157,7 +157,7 @@ def backward(
             (slope,) = torch.autograd.grad(loss, leaf)
         tally.loss += float(loss)
         tally.clipped += float(losses.clipped.sum())
-        tally.kl += float((tokens.start - logprobs).sum())
+        tally.kl += float((tokens.old_logprobs - logprobs).sum())
         return slope
 
     hidden = policy.hidden(pack, prefixes)
@@ -171,7 +171,7 @@ def backward(
     if prefixes.states is not None:
         prefixes.states.collect()
     if at_start:
-        proximal.keep(pack, start)
+        proximal.keep(pack, old_logprobs)
     tally.entropy += float(entropies.sum())
     tally.tokens += len(pack.targets)
     tally.computed += len(pack.token_ids)

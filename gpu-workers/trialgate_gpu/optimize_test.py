@@ -9,11 +9,11 @@ from .prepare import prepare
 from .progress import Progress
 
 
-def forked_rows(forks):
-    """Returns two groups of four trials. The second trial of each group is forked into this number of samples."""
+def branched_rows(branches):
+    """Returns two groups of four trials. The second trial of each group is branched into this number of samples."""
     rows = []
     for number, whole in enumerate(two_groups()):
-        rows += [whole] * (forks if number % 4 == 1 else 1)
+        rows += [whole] * (branches if number % 4 == 1 else 1)
     return rows
 
 
@@ -25,10 +25,10 @@ def batches_of(tmp_path, rows, size, seed=(0, 0, 0)):
     return [[samples[i].trial_id for i in indices] for indices in made]
 
 
-@pytest.mark.parametrize("forks", [1, 5, 50])
+@pytest.mark.parametrize("branches", [1, 5, 50])
 @pytest.mark.parametrize(("size", "updates"), [(None, 1), (8, 1), (4, 2), (3, 3), (1, 8)])
-def test_a_mini_batch_counts_trials_and_has_all_samples_of_each(tmp_path, forks, size, updates):
-    made = batches_of(tmp_path, forked_rows(forks), size)
+def test_a_mini_batch_counts_trials_and_has_all_samples_of_each(tmp_path, branches, size, updates):
+    made = batches_of(tmp_path, branched_rows(branches), size)
     assert len(made) == updates
     trials = [set(trial_ids) for trial_ids in made]
     assert sum(map(len, trials)) == 8 and len(set.union(*trials)) == 8
@@ -42,14 +42,14 @@ def test_the_order_in_which_groups_are_trained_depends_on_step_and_epoch_and_is_
     assert all(a != b for i, a in enumerate(orders[:4]) for b in orders[:i])
 
 
-def test_a_trial_forked_into_50_samples_trains_like_the_same_trial_in_one(make_run, trainer):
+def test_a_trial_branched_into_50_samples_trains_like_the_same_trial_in_one(make_run, trainer):
     run = make_run()
     base = run.base(trainer)["checkpoint"]
     norms = []
     # The batch's digest decides which group is updated first. At this learning rate the order makes no difference.
     settings = {"loss_agg_mode": "seq-mean-token-mean", "ppo_mini_batch_size": 4, "optim": {"lr": 1e-9}}
-    for forks in (1, 50):
-        request = run.request(base, forked_rows(forks), **settings)
+    for branches in (1, 50):
+        request = run.request(base, branched_rows(branches), **settings)
         metrics = trainer.train_step(request, Progress())["metrics"]
         assert metrics["actor/updates"] == 2
         norms.append(metrics["actor/grad_norm"])

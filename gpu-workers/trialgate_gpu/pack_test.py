@@ -145,9 +145,9 @@ def test_at_most_5_percent_more_tokens_are_computed_than_are_distinct_at_every_p
 def test_at_most_5_percent_more_tokens_are_computed_than_are_distinct_when_a_trials_samples_share_a_beginning():
     sequences = group(512, trials=2)
     (ids, mask), other = sequences
-    forked = [
+    branched = [
         (np.concatenate([ids[:900], np.arange(end)]), np.concatenate([mask[:900], np.ones(end)]).astype(bool))
         for end in (40, 50)
     ]
-    computed, distinct = computed_and_distinct([(ids, mask), *forked, other], 2048)
+    computed, distinct = computed_and_distinct([(ids, mask), *branched, other], 2048)
     assert computed / distinct <= 1.05

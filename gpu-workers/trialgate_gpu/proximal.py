@@ -1,4 +1,4 @@
-"""Computes log-probabilities of the trained tokens under the step's starting weights (pi_prox).
+"""Computes the old log-probabilities: those of the trained tokens under the step's starting weights (pi_prox).
 
 The first update begins at these weights, so its own forward pass gives the values of its samples. Only the samples of
 later updates need a separate pass.

@@ -71,7 +71,7 @@ def test_the_gradient_with_importance_weights_equals_that_of_pytorch_autograd(ti
     ]
     proximal = Proximal()
     proximal.measure(policy, chains, PACK_TOKENS, Progress())
-    start = {c.sample: proximal.of(next(make_packs([c], PACK_TOKENS))) for c in chains}
+    old_logprobs = {c.sample: proximal.of(next(make_packs([c], PACK_TOKENS))) for c in chains}
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.add_(noise(parameter.shape, 0.05))
@@ -92,8 +92,8 @@ def test_the_gradient_with_importance_weights_equals_that_of_pytorch_autograd(ti
     for item in chains:
         ids = torch.from_numpy(prepared.samples[item.sample].token_ids)[None]
         logprobs = policy.model(ids).logits[0].log_softmax(-1)[item.predictors, item.targets]
-        ratio = (logprobs - start[item.sample]).exp()
-        correction = (start[item.sample] - torch.from_numpy(item.rollout_logprobs)).exp()
+        ratio = (logprobs - old_logprobs[item.sample]).exp()
+        correction = (old_logprobs[item.sample] - torch.from_numpy(item.rollout_logprobs)).exp()
         advantage = float(item.advantages[0])
         loss = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(0.8, 1.2))
         total = total + (loss * correction.clamp(max=1.5)).sum() * weight[item.sample]

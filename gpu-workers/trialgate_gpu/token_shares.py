@@ -14,8 +14,8 @@ def token_shares(samples: list[Sample], mode: str, scale: float | None) -> np.nd
     """Returns [samples]: the weight of one trained token of each sample in the loss of the mini-batch `samples`.
 
     The loss is a plain weighted sum over tokens, so that packs can be summed one by one and samples without an
-    advantage left out, while the normaliser is still that of the whole mini-batch. A trial's "sequence" is all that was
-    sampled in it: a trial that forked into several samples weighs as much as one that did not. `scale` is Dr. GRPO's
+    advantage left out, while the normalizer is still that of the whole mini-batch. A trial's "sequence" is all that was
+    sampled in it: a trial that branched into several samples weighs as much as one that did not. `scale` is Dr. GRPO's
     constant, in tokens a trial.
     """
     tokens_of_trial: Counter[str] = Counter()

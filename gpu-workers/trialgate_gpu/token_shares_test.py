@@ -18,14 +18,14 @@ def test_each_loss_agg_mode_gives_a_token_the_share_of_the_loss_that_the_paper_o
 
 
 @pytest.mark.parametrize("mode", SHARES)
-@pytest.mark.parametrize("forks", [5, 50])
-def test_a_trial_has_the_same_weight_in_the_loss_as_one_sample_and_as_many(mode, forks):
+@pytest.mark.parametrize("branches", [5, 50])
+def test_the_weight_of_a_trial_in_the_loss_does_not_depend_on_its_number_of_samples(mode, branches):
     def weights(*samples):
         found = token_shares(list(samples), mode, 200.0)
         return [sum(w * s.trained_tokens for s, w in zip(samples, found, strict=True) if s.trial_id == t) for t in "ab"]
 
     whole = weights(sample(1.0, trial="a", tokens=100), sample(0.0, trial="b", tokens=100))
-    pieces = [sample(1.0, trial="a", tokens=100 // forks) for _ in range(forks)]
+    pieces = [sample(1.0, trial="a", tokens=100 // branches) for _ in range(branches)]
     np.testing.assert_allclose(weights(*pieces, sample(0.0, trial="b", tokens=100)), whole, rtol=1e-6)
     assert whole[0] == whole[1]
 

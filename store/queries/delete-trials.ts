@@ -1,7 +1,7 @@
 import { and, inArray, isNotNull, isNull } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { attempts, calls, groups, refusals, trials } from '../schema.ts';
-import type { Transaction, Trial } from './transaction.ts';
+import { attempts, calls, groups, outputs, refusals, trials } from '../schema.ts';
+import type { Transaction, TrialRow } from './transaction.ts';
 
 /**
  * Hides trials, closes them and deletes their calls, in one transaction. The calls of a trial that was trained on stay, so that they can be
@@ -24,6 +24,7 @@ export async function deleteTrials(db: Database, trialIds: readonly string[]): P
       .set({ endedAt: new Date() })
       .where(and(inArray(attempts.trialId, ids), isNull(attempts.endedAt)));
     await tx.delete(refusals).where(inArray(refusals.trialId, ids));
+    await tx.delete(outputs).where(inArray(outputs.trialId, ids));
     const trained = await trainedAmong(tx, found);
     await tx.delete(calls).where(
       inArray(
@@ -35,7 +36,7 @@ export async function deleteTrials(db: Database, trialIds: readonly string[]): P
 }
 
 /** Returns the ids of the trials of which a batch was made. A batch also marks the trials that it counts as dropped. */
-async function trainedAmong(tx: Transaction, found: readonly Trial[]): Promise<Set<string>> {
+async function trainedAmong(tx: Transaction, found: readonly TrialRow[]): Promise<Set<string>> {
   const candidates = found.filter(({ batchIteration, outcome }) => batchIteration !== null && outcome !== 'cancelled');
   const groupIds = candidates.flatMap(({ groupId }) => groupId ?? []);
   const dropped =

@@ -1,7 +1,7 @@
 import { and, eq, ne, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { trials } from '../schema.ts';
-import type { Trial } from './transaction.ts';
+import type { TrialRow } from './transaction.ts';
 
 /** The columns that the gateway needs to answer a trial's calls. */
 const needed = {
@@ -23,7 +23,7 @@ const needed = {
 const now = { ...needed, seconds: sql<number>`extract(epoch from now() - ${trials.attemptOpenedAt})`.mapWith(Number) };
 
 /** A trial as the gateway sees it. `seconds` counts from the opening of the current attempt. */
-export type TrialNow = Pick<Trial, keyof typeof needed> & { seconds: number };
+export type TrialNow = Pick<TrialRow, keyof typeof needed> & { seconds: number };
 
 const prepare = (db: Database) =>
   db
@@ -46,7 +46,7 @@ export async function findTrial(db: Database, id: string): Promise<TrialNow | un
 }
 
 /** Returns all columns of a trial. */
-export async function readTrial(db: Database, trialId: string): Promise<Trial | undefined> {
+export async function readTrial(db: Database, trialId: string): Promise<TrialRow | undefined> {
   const [trial] = await db
     .select()
     .from(trials)

@@ -2,7 +2,7 @@ import { and, asc, eq, ne, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { trials, type Outcome } from '../schema.ts';
-import type { Trial } from './transaction.ts';
+import type { TrialRow } from './transaction.ts';
 
 export type TrialFilter = { runId?: string; groupId?: string; outcome?: Outcome; status?: 'created' | 'completed' };
 /** A page of trials. `after` is the id of the last trial of the page before. */
@@ -12,7 +12,7 @@ export type TrialPage = { after?: string; limit: number };
  * Returns trials that are not deleted, the oldest first.
  * @throws TrialgateError `bad_input` when there is no trial `after`
  */
-export async function listTrials(db: Database, filter: TrialFilter, { after, limit }: TrialPage): Promise<Trial[]> {
+export async function listTrials(db: Database, filter: TrialFilter, { after, limit }: TrialPage): Promise<TrialRow[]> {
   const { runId, groupId, outcome, status } = filter;
   if (after !== undefined && (await db.$count(trials, eq(trials.id, after))) === 0)
     throw new TrialgateError('bad_input', `cursor: there is no trial ${after}`);

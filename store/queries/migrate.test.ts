@@ -110,7 +110,7 @@ test('a database of the first release with rows in every table is brought up to 
     },
     protocol: 'chat_completions',
     stream: true,
-    continuation: 'clean',
+    continuation: 'drifted',
     engine: 'unix:/engine.sock',
     weightVersion: 'first@0',
     versionSpans: [

@@ -2,7 +2,7 @@ import { and, eq, isNull, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { attempts, trials, type Budgets, type Sampling } from '../schema.ts';
-import { lockTrial, type Transaction, type Trial } from './transaction.ts';
+import { lockTrial, type Transaction, type TrialRow } from './transaction.ts';
 
 export type OpenAttempt = {
   trialId: string;
@@ -77,7 +77,7 @@ async function begin(tx: Transaction, trialId: string, attempt: number): Promise
   return { trialId, attempt, created: true };
 }
 
-async function hasEnded(tx: Transaction, trial: Trial): Promise<boolean> {
+async function hasEnded(tx: Transaction, trial: TrialRow): Promise<boolean> {
   const [row] = await tx
     .select({ endedAt: attempts.endedAt })
     .from(attempts)
@@ -85,6 +85,6 @@ async function hasEnded(tx: Transaction, trial: Trial): Promise<boolean> {
   return trial.status === 'deleted' || (row?.endedAt ?? null) !== null;
 }
 
-const isUsed = ({ recorded, status }: Trial): boolean => recorded > 0 || status !== 'created';
+const isUsed = ({ recorded, status }: TrialRow): boolean => recorded > 0 || status !== 'created';
 
-const closed = (trial: Trial, what: string) => new TrialgateError('attempt_closed', `trial ${trial.id} ${what}`);
+const closed = (trial: TrialRow, what: string) => new TrialgateError('attempt_closed', `trial ${trial.id} ${what}`);

@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { trials } from '../schema.ts';
-import { lockTrial, type Trial } from './transaction.ts';
+import { lockTrial, type TrialRow } from './transaction.ts';
 
 /**
  * Stores the reward that an agent outside any run reports for itself. `attempt` is the reporting one; absent means the current one.
@@ -12,7 +12,7 @@ import { lockTrial, type Trial } from './transaction.ts';
 export async function reportReward(
   db: Database,
   input: { trialId: string; attempt?: number; reward: number },
-): Promise<Trial> {
+): Promise<TrialRow> {
   const { trialId, attempt, reward } = input;
   return db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);

@@ -10,7 +10,7 @@ export type TrainableCall = {
   completionTokenIds: Int32Array;
   /** In nats, at `temperature`; one for each completion token. */
   logprobs: Float32Array;
-  /** The ids that could be sampled at each completion token, over which `logprobs` are normalised; null: all ids. */
+  /** The ids that could be sampled at each completion token, over which `logprobs` are normalized; null: all ids. */
   samplingMask?: SamplingMask | null;
   /** One for each completion token, or one for all of them; null outside any run. */
   policyVersions: number | null | readonly number[];
@@ -24,7 +24,7 @@ export type TokenSample = {
   lossMask: Int8Array;
   /** In nats, at `temperature`; 0 where the mask is 0. */
   logprobs: Float32Array;
-  /** The ids over which the log-probability is normalised; null: all ids, or the token is not trained. */
+  /** The ids over which the log-probability is normalized; null: all ids, or the token is not trained. */
   samplingMask: (readonly number[] | null)[];
   /** Null where the mask is 0. */
   policyVersions: (number | null)[];
@@ -39,7 +39,7 @@ type Node = { call: TrainableCall; tokenIds: Int32Array; parent: Node | null; is
 /**
  * Builds the samples of a trial from its calls, which are given in the order of their commits. The calls form a tree of prefixes: a call
  * continues the earlier one with the longest sequence of ids (prompt and completion) that its prompt begins with. Each path to a leaf is a
- * sample; a turn that several paths share is trained in the first of them. Only ids decide: text is never tokenised again.
+ * sample; a turn that several paths share is trained in the first of them. Only ids decide: text is never tokenized again.
  */
 export function buildSamples(calls: readonly TrainableCall[]): TokenSample[] {
   const nodes: Node[] = [];

@@ -15,7 +15,7 @@ export const batches = pgTable(
     samples: integer().notNull(),
     /** The number of trials that the samples come from. */
     trials: integer().notNull(),
-    /** What the batch uses and what was dropped (docs/show.md). */
+    /** The batch's metrics: its trials and tokens, and those that were dropped (docs/show.md). */
     metrics: jsonb().$type<Record<string, number>>().notNull().default({}),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   },

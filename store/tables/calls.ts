@@ -1,7 +1,7 @@
 import { bigserial, boolean, index, integer, jsonb, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
 import { bytes, floats, tokenIds } from './column-types.ts';
 
-export const CONTINUATIONS = ['clean', 'realigned', 'forked'] as const;
+export const CONTINUATIONS = ['clean', 'drifted', 'branched'] as const;
 export type Continuation = (typeof CONTINUATIONS)[number];
 
 /** Tokens `start` to `end` (exclusive) of a completion, and the policy version that sampled them. */
@@ -74,8 +74,8 @@ export const calls = pgTable(
     /** The call whose conversation this call continues. */
     parentId: uuid('parent_id'),
     /**
-     * How the call continues its conversation. `clean`: its prompt begins with exactly the parent's ids. `realigned`: its messages
-     * continue the parent's, its ids do not. `forked`: it continues no call (compaction, a sub-agent, an edited history). Null for a
+     * How the call continues its conversation. `clean`: its prompt begins with exactly the parent's ids. `drifted`: its messages
+     * continue the parent's, its ids do not. `branched`: it continues no call (compaction, a sub-agent, an edited history). Null for a
      * trial's first call, and when the prompt's ids are unknown.
      */
     continuation: text({ enum: CONTINUATIONS }),

@@ -36,7 +36,7 @@ export const trials = pgTable(
     /** Null for a session opened by hand, outside any run. */
     runId: text('run_id'),
     groupId: text('group_id'),
-    /** The trial's place in its group, counted from 0. */
+    /** The trial's index in its group, counted from 0. */
     trialIndex: integer('trial_index'),
     task: text(),
     agent: text(),
@@ -53,7 +53,7 @@ export const trials = pgTable(
     usedCalls: integer('used_calls').notNull().default(0),
     usedTokens: bigint('used_tokens', { mode: 'number' }).notNull().default(0),
     usedBytes: bigint('used_bytes', { mode: 'number' }).notNull().default(0),
-    /** What calls under way of the current attempt may still use of its budgets, by call; null when nothing was ever reserved. */
+    /** The budgets reserved by calls under way of the current attempt, by call; null when nothing was ever reserved. */
     reserved: jsonb().$type<Record<string, StoredReservation>>(),
     /** The limit that stopped the agent: its budget or the model's context. */
     exhausted: text({ enum: EXHAUSTED }),

@@ -116,7 +116,7 @@ test.for(CLIENTS)(
     const { ran, recorded, faults, generated, modes } = found(await played.get(client.name), client, skip);
     expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
     expect(faults).toEqual([]);
-    expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, realigned: 0 });
+    expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, drifted: 0 });
     expect(recorded.protocols).toContain(client.protocol);
     expect(recorded.clean > 0).toBe(client.branches !== true);
     expect(modes.map(({ mode }) => mode).toSorted()).toEqual(client.modes.map(({ name }) => name).toSorted());
@@ -146,7 +146,7 @@ test.for(AS_AGENT)(
     const { ran, recorded, faults, generated } = found(await asAgent.get(client.name), client, skip);
     expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
     expect(faults).toEqual([]);
-    expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, realigned: 0 });
+    expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, drifted: 0 });
     expect(recorded.calls).toBeGreaterThan(client.modes.length);
   },
 );

@@ -1,4 +1,3 @@
-import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -40,15 +39,6 @@ test.for(CLIENTS)('the page of $name in docs/clients has the measured figures of
   const own = rows.filter(({ client }) => client === name);
   expect(own.map(({ mode }) => mode)).toEqual(modes.map((each) => each.name));
   expect(read(name)).toBe(withModes(read(name), own));
-});
-
-test('no tracked text file has a merge conflict marker', () => {
-  const { status, stdout, stderr } = spawnSync('git', ['grep', '-InE', '^(<{7}|[|]{7}|>{7})( |$)'], {
-    cwd: REPOSITORY,
-    encoding: 'utf8',
-  });
-  // git ends with 1 if it finds nothing.
-  expect([status, stdout, stderr]).toEqual([1, '', '']);
 });
 
 test('the index of docs/clients has all measured figures', () => {

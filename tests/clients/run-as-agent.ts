@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { parse } from 'yaml';
-import { agentFile } from '../../activities/sandbox/agent-file.ts';
+import { agentFile } from '../../core/run-config/agent-file.ts';
 import { isolation } from '../../activities/sandbox/isolation.ts';
-import { runAgent } from '../../activities/sandbox/run-agent.ts';
+import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
 import { sandboxWith, taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { asking, type Client } from './client.ts';
@@ -16,7 +16,8 @@ export async function runAsAgent(
 ): Promise<RunResult> {
   const document = await readFile(join(REPOSITORY, 'docs/agents.md'), 'utf8');
   const shown = new RegExp(`^\`agents/${name}\\.yaml\`:\\n\\n\`\`\`yaml\\n([^]*?)\`\`\`$`, 'm').exec(document);
-  const agent = agentFile.parse(parse(shown?.[1] ?? ''));
+  // The folder of all clients stands in for `agents/`.
+  const agent = { ...agentFile.parse(parse(shown?.[1] ?? '')), name, folder: dirname(folder) };
   const url = new URL(trialUrl);
   const results = [];
   for (const mode of modes) {
@@ -26,11 +27,9 @@ export async function runAsAgent(
       instruction: asking(mode),
       agent: { timeoutSec: limitMs / 1000 },
     };
-    // The folder of all clients stands in for `agents/`.
-    const result = await runAgent({
+    const result = await runAgentProcess({
       agent,
       task,
-      agentsFolder: dirname(folder),
       isolation: await isolation(),
       sandbox: await sandboxWith(home.home, {}, task),
       trialId: url.pathname.slice(1),

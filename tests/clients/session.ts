@@ -28,8 +28,8 @@ export type RecordFigures = {
   unfinished: number;
   protocols: string[];
   clean: number;
-  realigned: number;
-  forked: number;
+  drifted: number;
+  branched: number;
   untrainable: number;
   samples: number;
   trained: number;
@@ -41,7 +41,7 @@ export type ModeRecord = {
   mode: string;
   calls: number;
   clean: number;
-  forked: number;
+  branched: number;
   untrainable: number;
   reasons: string[];
 };
@@ -54,8 +54,8 @@ export function recordedOf(sessionBody: unknown, samplesBody: unknown): RecordFi
     unfinished: unfinished.length,
     protocols: [...new Set(turns.map(({ protocol }) => protocol))],
     clean: goingOn(turns, 'clean'),
-    realigned: goingOn(turns, 'realigned'),
-    forked: goingOn(turns, 'forked'),
+    drifted: goingOn(turns, 'drifted'),
+    branched: goingOn(turns, 'branched'),
     untrainable: untrainableOf(turns).length,
     samples: samples.length,
     trained: samples.reduce((sum, { loss_mask }) => sum + loss_mask.filter(Boolean).length, 0),
@@ -74,7 +74,7 @@ export function modesOf(client: Client, sessionBody: unknown): ModeRecord[] {
     mode,
     calls: calls.length,
     clean: goingOn(calls, 'clean'),
-    forked: goingOn(calls, 'forked'),
+    branched: goingOn(calls, 'branched'),
     untrainable: untrainableOf(calls).length,
     reasons: [...new Set(untrainableOf(calls))],
   }));

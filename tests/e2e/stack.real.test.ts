@@ -4,7 +4,7 @@ import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { isolation } from '../../activities/sandbox/isolation.ts';
 import { connectionsOf } from '../../cli/config/connections.ts';
 import { resolveConfig } from '../../cli/config/resolve.ts';
@@ -76,62 +76,58 @@ async function query(url: string, sql: string): Promise<unknown[]> {
   return rows;
 }
 
-describe('a component that is killed', () => {
-  it('comes back at its address, with its data', async () => {
-    const stack = await start('killed', ['postgres', 'temporal']);
-    const { databaseUrl } = stack.plan;
-    const temporals = () => processesNaming(stack.plan.folders.temporalDb);
-    const leaders = stack.state().components.flatMap((each) => each.process ?? []);
-    try {
-      await query(databaseUrl, 'create table kept as select 7 as n');
-      for (const name of ['postgres', 'temporal']) {
-        const before = componentOf(stack.state(), name);
-        process.kill(before?.process?.pid ?? 0, 'SIGKILL');
-        await until(() => {
-          const now = componentOf(stack.state(), name);
-          return now?.status === 'ready' && now.process?.pid !== before?.process?.pid;
-        });
-        expect(componentOf(stack.state(), name)).toMatchObject({ restarts: 1, address: before?.address });
-      }
-      expect(temporals().length).toBeGreaterThan(0);
-      expect(await ownPortsOfTemporal(stack)).toEqual([]);
-      expect(await query(databaseUrl, 'select n from kept')).toEqual([{ n: 7 }]);
-      leaders.push(...stack.state().components.flatMap((each) => each.process ?? []));
-    } finally {
-      await stack.stop();
+it('a killed component is started again at its address, with its data', async () => {
+  const stack = await start('killed', ['postgres', 'temporal']);
+  const { databaseUrl } = stack.plan;
+  const temporals = () => processesNaming(stack.plan.folders.temporalDb);
+  const leaders = stack.state().components.flatMap((each) => each.process ?? []);
+  try {
+    await query(databaseUrl, 'create table kept as select 7 as n');
+    for (const name of ['postgres', 'temporal']) {
+      const before = componentOf(stack.state(), name);
+      process.kill(before?.process?.pid ?? 0, 'SIGKILL');
+      await until(() => {
+        const now = componentOf(stack.state(), name);
+        return now?.status === 'ready' && now.process?.pid !== before?.process?.pid;
+      });
+      expect(componentOf(stack.state(), name)).toMatchObject({ restarts: 1, address: before?.address });
     }
-    expect(leaders.flatMap((leader) => groupOf(leader))).toEqual([]);
-    expect(temporals()).toEqual([]);
-  });
+    expect(temporals().length).toBeGreaterThan(0);
+    expect(await ownPortsOfTemporal(stack)).toEqual([]);
+    expect(await query(databaseUrl, 'select n from kept')).toEqual([{ n: 7 }]);
+    leaders.push(...stack.state().components.flatMap((each) => each.process ?? []));
+  } finally {
+    await stack.stop();
+  }
+  expect(leaders.flatMap((leader) => groupOf(leader))).toEqual([]);
+  expect(temporals()).toEqual([]);
 });
 
-describe('when a supervisor is killed', () => {
-  it('the next supervisor ends the processes that were left before it starts its own', async () => {
-    const home = path.join(folder, 'orphaned');
-    const supervisor = supervise(home);
-    await until(() => readState(home)?.status === 'ready');
-    const left = readState(home)?.components.flatMap((each) => each.process ?? []) ?? [];
-    supervisor.kill('SIGKILL');
-    await until(() => supervisor.signalCode !== null);
-    expect(left.every(isAlive)).toBe(true);
-    const ports = readState(home)?.ports;
+it('after a supervisor was killed, the next one ends the processes that were left before it starts its own', async () => {
+  const home = path.join(folder, 'orphaned');
+  const supervisor = supervise(home);
+  await until(() => readState(home)?.status === 'ready');
+  const left = readState(home)?.components.flatMap((each) => each.process ?? []) ?? [];
+  supervisor.kill('SIGKILL');
+  await until(() => supervisor.signalCode !== null);
+  expect(left.every(isAlive)).toBe(true);
+  const ports = readState(home)?.ports;
 
-    const stack = await start('orphaned', ['postgres']);
-    expect(left.some(isAlive)).toBe(false);
-    expect(stack.state().ports.postgres).toBe(ports?.postgres);
-    await stack.stop();
-  });
+  const stack = await start('orphaned', ['postgres']);
+  expect(left.some(isAlive)).toBe(false);
+  expect(stack.state().ports.postgres).toBe(ports?.postgres);
+  await stack.stop();
+});
 
-  it('`down` ends the processes that were left', async () => {
-    const home = path.join(folder, 'orphaned');
-    const supervisor = supervise(home);
-    await until(() => readState(home)?.status === 'ready' && readState(home)?.supervisor.pid === supervisor.pid);
-    const left = readState(home)?.components.flatMap((each) => each.process ?? []) ?? [];
-    supervisor.kill('SIGKILL');
-    await until(() => supervisor.signalCode !== null);
-    expect(await down(home)).toEqual(['postgres']);
-    expect(left.some(isAlive)).toBe(false);
-  });
+it('after a supervisor was killed, `down` ends the processes that were left', async () => {
+  const home = path.join(folder, 'orphaned');
+  const supervisor = supervise(home);
+  await until(() => readState(home)?.status === 'ready' && readState(home)?.supervisor.pid === supervisor.pid);
+  const left = readState(home)?.components.flatMap((each) => each.process ?? []) ?? [];
+  supervisor.kill('SIGKILL');
+  await until(() => supervisor.signalCode !== null);
+  expect(await down(home)).toEqual(['postgres']);
+  expect(left.some(isAlive)).toBe(false);
 });
 
 function supervise(home: string): ChildProcess {

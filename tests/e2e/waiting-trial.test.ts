@@ -40,20 +40,20 @@ test('a trial that waits for a slot never opens once it is skipped, and keeps th
   await withWorkers(environment, { trialgate: records, host: world.host(), gpu: world.gpu() }, async () => {
     const run = await startRun(environment.client, 'waits', config);
     const group = environment.client.workflow.getHandle('waits/0.1/0');
-    const look = () => group.query<GroupReport>('status');
+    const readStatus = () => group.query<GroupReport>('status');
     await until(() =>
-      look().then(
+      readStatus().then(
         () => true,
         () => false,
       ),
     );
-    const first = await look();
+    const first = await readStatus();
     expect(first.trials.map(({ state }) => state)).toEqual(['opening', 'opening']);
 
     await run.executeUpdate('extend', { args: [{ trial: 'waits-0.1-0-0', seconds: 5000 }] });
-    await until(async () => Date.parse((await look()).until) === Date.parse(first.until) + 5_000_000);
+    await until(async () => Date.parse((await readStatus()).until) === Date.parse(first.until) + 5_000_000);
     await run.executeUpdate('skip', { args: [{ trial: 'waits-0.1-0-1' }] });
-    await until(async () => (await look()).trials[1]?.state === 'cancelled');
+    await until(async () => (await readStatus()).trials[1]?.state === 'cancelled');
 
     const before = Date.now();
     const { nativeConnection: connection } = environment;
@@ -63,8 +63,8 @@ test('a trial that waits for a slot never opens once it is skipped, and keeps th
       activities: { openTrial: records.openTrial },
     });
     await host.runUntil(async () => {
-      await until(async () => (await look()).trials[0]?.state === 'agent');
-      expect(Date.parse((await look()).trials[0]?.until ?? '')).toBeGreaterThanOrEqual(
+      await until(async () => (await readStatus()).trials[0]?.state === 'agent');
+      expect(Date.parse((await readStatus()).trials[0]?.until ?? '')).toBeGreaterThanOrEqual(
         before + (config.deadlines.trial + 5000) * 1000,
       );
       freed.resolve();

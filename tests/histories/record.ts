@@ -16,7 +16,8 @@ import { TestPostgres } from '../support/harness/postgres.ts';
 import { startTemporal, stopTemporal } from '../support/harness/workflow-worker.ts';
 import { anonymous } from './anonymous.ts';
 import { scenarios } from './scenarios/index.ts';
-import { Stage, until } from './stage.ts';
+import { until } from '../support/harness/until.ts';
+import { Stage } from './stage.ts';
 
 const { History } = proto.temporal.api.history.v1;
 const { values } = parseArgs({ options: { only: { type: 'string' } } });
@@ -57,7 +58,7 @@ try {
 /** Collects the executions since the last call, once each has ended. It keeps one execution of each sequence of events. */
 async function collect(home: string): Promise<unknown[]> {
   const { workflow } = environment.client;
-  await until('all executions end', async () => (await workflow.count("ExecutionStatus = 'Running'")).count === 0);
+  await until(async () => (await workflow.count("ExecutionStatus = 'Running'")).count === 0);
   const histories: unknown[] = [];
   for await (const { workflowId, runId } of workflow.list()) {
     if (seen.has(runId)) continue;

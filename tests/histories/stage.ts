@@ -1,6 +1,5 @@
 import { Context } from '@temporalio/activity';
 import type { TestWorkflowEnvironment } from '@temporalio/testing';
-import { setTimeout as delay } from 'node:timers/promises';
 import { and, eq } from 'drizzle-orm';
 import { runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
 import { startRun, type RunHandle } from '../../cli/run/start-run.ts';
@@ -115,11 +114,4 @@ export function hold(world: FakeWorld, slow: RegExp): { held: Set<string>; free:
     return { outcome: null, seconds: {} };
   };
   return { held, free: () => freed.resolve() };
-}
-
-export async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
-  for (let tries = 0; !(await condition()); tries++) {
-    if (tries > 600) throw new Error(`timed out waiting until ${what}`);
-    await delay(50);
-  }
 }

@@ -42,6 +42,7 @@ const MEANWHILE: Suite[] = [
 const LANES: Suite[][] = [
   [
     { name: 'fast', tier: 'fast', command: vitest('fast'), read: readVitest },
+    { name: 'temporal', tier: 'temporal', command: vitest('temporal'), read: readVitest },
     { name: 'real', tier: 'real', command: vitest('real'), read: readVitest },
   ],
   [
@@ -53,9 +54,9 @@ const LANES: Suite[][] = [
       inPython: true,
     },
     {
-      name: 'licences',
+      name: 'licenses',
       tier: 'checks',
-      command: () => [INSTALLS.node, INSTALLS.main, 'check', 'npm-licences', 'python-licences'],
+      command: () => [INSTALLS.node, INSTALLS.main, 'check', 'npm-licenses', 'python-licenses'],
       read: readExitCode,
     },
     { name: 'python', tier: 'fast', command: pytest('not real'), read: readPytest, inPython: true },
@@ -92,7 +93,7 @@ function pytest(marker: string) {
 
 /**
  * Runs every suite, or those of `only` these tiers, and prints the tiers, the slowest tests and at the end `N passed, N failed, N skipped`.
- * Installs what is missing if the tier `real` is among them; the others do without. Returns the exit code.
+ * Installs what is missing if the tier `temporal` or `real` is among them; the others do without. Returns the exit code.
  */
 export async function runTests(
   options: InstallOptions & { only?: readonly Tier[] },
@@ -103,8 +104,8 @@ export async function runTests(
   chmodSync(folder, 0o755);
   const failed = new AbortController();
   const stop = AbortSignal.any([signal, failed.signal]);
-  const installs = options.only === undefined || options.only.includes('real');
-  const hasPython = installs || existsSync(INSTALLS.temporal);
+  const installs = options.only?.some((tier) => tier === 'temporal' || tier === 'real') ?? true;
+  const hasPython = installs || existsSync(INSTALLS.python);
   const results: SuiteResult[] = [];
   const tests: TimedTest[] = [];
   const inTurn = async (suites: Suite[]): Promise<void> => {
@@ -116,7 +117,7 @@ export async function runTests(
       console.log(`== ${suite.name}`);
       const { counts, tests: timed } = suite.read(
         report,
-        await run(suite, { report, folder, env: hasPython ? {} : { TRIALGATE_TEST_WITHOUT_INSTALL: 'true' } }, stop),
+        await run(suite, { report, folder, env: hasPython ? {} : { TRIALGATE_TEST_WITHOUT_PYTHON: 'true' } }, stop),
       );
       const seconds = (Date.now() - start) / 1000;
       results.push({ tier: suite.tier, suite: suite.name, counts, seconds });
@@ -153,7 +154,7 @@ export async function runTests(
 }
 
 const WITHOUT_PYTHON =
-  'WARNING: Temporal and the Python packages are not installed (`npx trialgate install` does it), so ruff, the tests in Python and those that start Python or Temporal are left out';
+  'WARNING: the Python packages are not installed (`npx trialgate install` does it), so ruff, the tests in Python and those that start Python are left out';
 
 /** Runs a suite and returns its exit code. Each printed line begins with the suite's name. */
 function run(

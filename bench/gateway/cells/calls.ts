@@ -62,7 +62,7 @@ async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void>
       }
     }
   }
-  bench.report.summarise(cell.name, cell.about, COLUMNS);
+  bench.report.summarize(cell.name, cell.about, COLUMNS);
 }
 
 export type Shape = { connections: number; stream: boolean; seconds: number };

@@ -44,6 +44,6 @@ export const firstToken: Cell = {
         ]);
       }
     }
-    bench.report.summarise(firstToken.name, firstToken.about, COLUMNS);
+    bench.report.summarize(firstToken.name, firstToken.about, COLUMNS);
   },
 };

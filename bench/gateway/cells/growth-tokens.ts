@@ -30,7 +30,7 @@ export const growthTokens: Cell = {
         for (const protocol of PROTOCOLS) await compare(bench, protocol, { stream, tokens });
       }
     }
-    bench.report.summarise(growthTokens.name, growthTokens.about, COLUMNS);
+    bench.report.summarize(growthTokens.name, growthTokens.about, COLUMNS);
   },
 };
 

@@ -45,7 +45,7 @@ export const growthTrials: Cell = {
         }
       }
     }
-    bench.report.summarise(growthTrials.name, growthTrials.about, COLUMNS);
+    bench.report.summarize(growthTrials.name, growthTrials.about, COLUMNS);
   },
 };
 

@@ -48,7 +48,7 @@ export const growthTurns: Cell = {
         }
       }
     }
-    bench.report.summarise(growthTurns.name, growthTurns.about, COLUMNS);
+    bench.report.summarize(growthTurns.name, growthTurns.about, COLUMNS);
   },
 };
 

@@ -38,7 +38,7 @@ export const paced: Cell = {
   about: `${STREAMS} streams at once of ${TOKENS} tokens, one each ${PACE_MS} ms, ${ROUNDS} rounds; delay: from the engine's write of a token to the client`,
   async run(bench) {
     for (const protocol of PROTOCOLS) await inProtocol(bench, protocol);
-    bench.report.summarise(paced.name, paced.about, STREAM_COLUMNS);
+    bench.report.summarize(paced.name, paced.about, STREAM_COLUMNS);
   },
 };
 

@@ -40,7 +40,7 @@ export const processes: Cell = {
         }
       }
     }
-    bench.report.summarise(processes.name, processes.about, COLUMNS);
+    bench.report.summarize(processes.name, processes.about, COLUMNS);
   },
 };
 

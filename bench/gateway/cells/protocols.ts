@@ -19,7 +19,7 @@ export const protocols: Cell = {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (const stream of [false, true])
       for (const connections of CONCURRENCIES) await compare(bench, stream, connections);
-    bench.report.summarise(protocols.name, protocols.about, COLUMNS);
+    bench.report.summarize(protocols.name, protocols.about, COLUMNS);
   },
 };
 

@@ -23,7 +23,7 @@ export const rate: Cell = {
   async run(bench) {
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++)
       for (const protocol of PROTOCOLS) await raise(bench, protocol, repeat);
-    bench.report.summarise(rate.name, rate.about, COLUMNS, (row) => !row.case.endsWith('below'));
+    bench.report.summarize(rate.name, rate.about, COLUMNS, (row) => !row.case.endsWith('below'));
   },
 };
 

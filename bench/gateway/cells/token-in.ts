@@ -47,7 +47,7 @@ export const tokenIn: Cell = {
         }
       }
     }
-    bench.report.summarise(tokenIn.name, tokenIn.about, COLUMNS);
+    bench.report.summarize(tokenIn.name, tokenIn.about, COLUMNS);
   },
 };
 

@@ -52,7 +52,7 @@ export const vllm: Cell = {
         }
       }
     }
-    bench.report.summarise(vllm.name, vllm.about, COLUMNS);
+    bench.report.summarize(vllm.name, vllm.about, COLUMNS);
   },
 };
 

@@ -49,8 +49,8 @@ const MODELS = json({
     },
   ],
 });
-const LABEL = json({ weight_version: ENGINE_WEIGHT_VERSION });
-const TOKENISED = json({ count: QUESTION.length, max_model_len: 1_000_000, tokens: QUESTION, token_strs: null });
+const WEIGHT_INFO_REPLY = json({ weight_version: ENGINE_WEIGHT_VERSION });
+const TOKENIZED = json({ count: QUESTION.length, max_model_len: 1_000_000, tokens: QUESTION, token_strs: null });
 const EMPTY = json({});
 const REFUSED = json(
   { error: { message: 'the benchmark asked for a refusal', type: 'BadRequestError', param: null, code: 400 } },
@@ -116,9 +116,9 @@ function answer(socket: Socket, { path, body: whole }: EngineRequest): void {
 }
 
 function simple(path: string, body: Buffer): Buffer {
-  if (path === '/weight_info') return LABEL;
+  if (path === '/weight_info') return WEIGHT_INFO_REPLY;
   if (path === '/v1/models') return MODELS;
-  if (path === '/tokenize') return TOKENISED;
+  if (path === '/tokenize') return TOKENIZED;
   // The gateway sends this request to learn whether this engine parses tool calls. 200 means that it does not.
   if (path === '/v1/chat/completions/derender' || path === '/health') return EMPTY;
   if (path === '/bench/mode') {

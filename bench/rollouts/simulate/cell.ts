@@ -137,7 +137,7 @@ function report(rows: SimulatedRow[], ceilings: SimulationResult['ceilings'], op
       lines.toSorted((a, b) => Number(a[0]) - Number(b[0])),
     ),
     `useful, lost: slot-time of trained and of lost trials over all slot-time; the rest had no trial: nothing could start (idle), while a step was trained or published; of most: of the samples of the oracle that wants most samples; the last columns: how many
-of the trials that were started are trained on, by their duration's quantile (a policy that favours none has 100 in each).`,
+of the trials that were started are trained on, by their duration's quantile (a policy that favors none has 100 in each).`,
     LIMITS.map((limit) =>
       policiesAt(limit)
         .map((policy) => aboutOf(policy))

@@ -13,7 +13,7 @@ export type Load = {
   loop: number;
 };
 
-type Look = {
+type Reading = {
   wall: number;
   temporal: number;
   postgres: number;
@@ -24,9 +24,9 @@ type Look = {
 
 /** Returns a function that returns the load since its last call. */
 export function loadMeter(): () => Load {
-  let before = look();
+  let before = readLoad();
   return () => {
-    const after = look();
+    const after = readLoad();
     const wall = after.wall - before.wall;
     const [temporal, postgres, worker, all] = (['temporal', 'postgres', 'worker', 'all'] as const).map(
       (key) => (after[key] - before[key]) / wall,
@@ -44,7 +44,7 @@ export function loadMeter(): () => Load {
   };
 }
 
-function look(): Look {
+function readLoad(): Reading {
   const tree = treeOf(process.pid);
   const named = (name: string) =>
     cpuSeconds(tree.filter((pid) => pid !== process.pid && commandOf(pid).startsWith(name)));

@@ -25,7 +25,7 @@ export function postgres(plan: Plan): Component & { note: string | null } {
     needs: [],
     async prepare() {
       await endStale(home.data);
-      if (!existsSync(path.join(home.data, 'PG_VERSION'))) await initialise(home, plan.postgresPassword);
+      if (!existsSync(path.join(home.data, 'PG_VERSION'))) await initialize(home, plan.postgresPassword);
       await plan.held.handOver(port, LOOPBACK, 'PostgreSQL', 'postgres_port');
     },
     launch: () => ({
@@ -60,7 +60,7 @@ function settings(port: number, gateways: number): string[] {
   return Object.entries(values).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
 }
 
-async function initialise(home: PostgresHome, password: string): Promise<void> {
+async function initialize(home: PostgresHome, password: string): Promise<void> {
   const own = home.user;
   // initdb refuses a folder with files of an interrupted initdb.
   await clear(home.data, own);

@@ -12,7 +12,7 @@ def has_spread(returns: np.ndarray) -> np.ndarray:
     return returns.max(-1, keepdims=True) != returns.min(-1, keepdims=True)
 
 
-def _centred(returns: np.ndarray) -> np.ndarray:
+def _centered(returns: np.ndarray) -> np.ndarray:
     return np.where(has_spread(returns), returns - returns.mean(-1, keepdims=True), 0.0)
 
 
@@ -22,13 +22,13 @@ def group_mean(returns: np.ndarray, divide_by_std: bool) -> np.ndarray:
     It is the largest deviation of the group's turns and divides all of them, so that a turn after which little can
     still be earned does not weigh as much as one that decides everything.
     """
-    centred = _centred(returns)
-    if not divide_by_std or not centred.any():
-        return centred
-    return centred / (returns.std(-1, ddof=1).max() + EPS)
+    centered = _centered(returns)
+    if not divide_by_std or not centered.any():
+        return centered
+    return centered / (returns.std(-1, ddof=1).max() + EPS)
 
 
 def leave_one_out(returns: np.ndarray) -> np.ndarray:
     """Returns a trial's return minus the mean of the others'."""
     count = returns.shape[-1]
-    return _centred(returns) * (count / max(count - 1, 1))
+    return _centered(returns) * (count / max(count - 1, 1))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def losses(logprob: torch.Tensor, tokens: Tokens, settings: TrainerSettings) -> TokenLosses:
-    ratio = ratio_of(logprob - tokens.start).detach()
+    ratio = ratio_of(logprob - tokens.old_logprobs).detach()
     weight = ratio.clamp(1.0 - settings.clip_ratio_low, 1.0 + settings.clip_ratio_high)
     return TokenLosses(-tokens.advantage * weight * logprob, torch.zeros_like(ratio, dtype=torch.bool))
 

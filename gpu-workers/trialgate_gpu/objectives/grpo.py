@@ -23,7 +23,7 @@ def advantages(returns: np.ndarray, settings: TrainerSettings) -> np.ndarray:
 
 
 def losses(logprob: torch.Tensor, tokens: Tokens, settings: TrainerSettings) -> TokenLosses:
-    return clipped_losses(ratio_of(logprob - tokens.start), tokens.advantage, settings)
+    return clipped_losses(ratio_of(logprob - tokens.old_logprobs), tokens.advantage, settings)
 
 
 GRPO = Objective(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def losses(logprob: torch.Tensor, tokens: Tokens, settings: TrainerSettings) -> TokenLosses:
-    log_ratio = tokens.mean_over_sequence(logprob - tokens.start)
+    log_ratio = tokens.mean_over_sequence(logprob - tokens.old_logprobs)
     return clipped_losses(ratio_of(log_ratio), tokens.advantage, settings)
 
 

@@ -24,12 +24,12 @@ MAX_LOG_RATIO = 20.0
 class Tokens:
     """The trained tokens. All tensors are [tokens].
 
-    `start` is the log-probability under the step's starting weights. `sequence` is the number of the token's sequence;
-    only for objectives `by_sequence` are sequences complete here.
+    `old_logprobs` are the log-probabilities under the step's starting weights. `sequence` is the number of the token's
+    sequence; only for objectives `by_sequence` are sequences complete here.
     """
 
     advantage: torch.Tensor
-    start: torch.Tensor
+    old_logprobs: torch.Tensor
     sequence: torch.Tensor
 
     def sum_over_sequence(self, values: torch.Tensor) -> torch.Tensor:

@@ -41,7 +41,7 @@ def test_the_objectives_losses_and_gradients_equal_those_recorded_from_trl(case)
     sequence = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     samples = [sample(0.0, trial=str(row), tokens=count) for row, count in enumerate(counts)]
     shares = token_shares(samples, settings.loss_agg_mode, settings.loss_scale_factor)
-    tokens = Tokens(INPUTS["advantages"][sequence], INPUTS["start"][mask], sequence)
+    tokens = Tokens(INPUTS["advantages"][sequence], INPUTS["old_logprobs"][mask], sequence)
     weight = torch.from_numpy(shares).float()[sequence] * correction(tokens, INPUTS["rollout_logprobs"][mask], settings)
     logprob = INPUTS["logprobs"][mask].requires_grad_()
 

@@ -3,7 +3,8 @@ import { redoRun } from '../../../cli/run/redo-run.ts';
 import { resumeRun } from '../../../cli/run/resume-run.ts';
 import { startRun } from '../../../cli/run/start-run.ts';
 import { FakeWorld } from '../../support/fakes/fake-activities.ts';
-import { hold, until, type Stage } from '../stage.ts';
+import { until } from '../../support/harness/until.ts';
+import { hold, type Stage } from '../stage.ts';
 
 const fails = (message: string): never => {
   throw ApplicationFailure.create({ message, nonRetryable: true });
@@ -53,7 +54,7 @@ export async function cancelled(stage: Stage): Promise<void> {
   const { held, free } = hold(world, /^cancelled/);
   await stage.over(world, async () => {
     const run = await stage.start('cancelled');
-    await until('all agents run', () => held.size === 4);
+    await until(() => held.size === 4);
     await run.cancel();
     await stage.ended('cancelled');
     free();
@@ -62,7 +63,7 @@ export async function cancelled(stage: Stage): Promise<void> {
 
     world.trainStep = async () => fails('the disk is full');
     const waiting = await stage.start('given-up');
-    await until('it is blocked', () => stage.phaseIs('given-up', 'blocked'));
+    await until(() => stage.phaseIs('given-up', 'blocked'));
     await waiting.cancel();
     await stage.ended('given-up');
   });
@@ -77,10 +78,10 @@ export async function blocked(stage: Stage): Promise<void> {
   world.publish = ({ weight_version: to }) => (isRefusing && to.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
   await stage.over(world, async () => {
     const run = await stage.start('blocked');
-    await until('its train step blocks it', () => stage.phaseIs('blocked', 'blocked'));
+    await until(() => stage.phaseIs('blocked', 'blocked'));
     isBroken = false;
     await run.executeUpdate('resume');
-    await until('its publication blocks it', () => stage.phaseIs('blocked', 'blocked'));
+    await until(() => stage.phaseIs('blocked', 'blocked'));
     isRefusing = false;
     await run.executeUpdate('resume');
     await stage.ended('blocked');
@@ -93,10 +94,10 @@ export async function terminated(stage: Stage): Promise<void> {
   const { held, free } = hold(world, /^terminated/);
   await stage.over(world, async () => {
     const run = await stage.start('terminated');
-    await until('all agents run', () => held.size === 4);
+    await until(() => held.size === 4);
     await run.terminate();
     await resumeRun(stage.connected, 'terminated');
-    await until('it samples again', () => stage.phaseIs('terminated', 'rollout'));
+    await until(() => stage.phaseIs('terminated', 'rollout'));
     free();
     await stage.ended('terminated');
   });
@@ -105,10 +106,10 @@ export async function terminated(stage: Stage): Promise<void> {
   world.config = stage.config({ evaluation: { tasks: ['held-out'], after: false } });
   await stage.inMemory(world, async () => {
     const run = await stage.start('unevaluated');
-    await until('its held-out tasks are sampled', () => evaluating.held.size === 4);
+    await until(() => evaluating.held.size === 4);
     await run.terminate();
     await startRun(stage.client, 'unevaluated', stage.config(), { resume: true });
-    await until('its evaluation begins again', () => stage.phaseIs('unevaluated', 'evaluation'));
+    await until(() => stage.phaseIs('unevaluated', 'evaluation'));
     evaluating.free();
     await stage.ended('unevaluated');
   });
@@ -120,7 +121,7 @@ export async function reset(stage: Stage): Promise<void> {
   const { held, free } = hold(world, /-1\.1-/);
   await stage.over(world, async () => {
     await stage.start('reset', { iterations: 2 });
-    await until('the agents of the second iteration run', () => held.size === 4);
+    await until(() => held.size === 4);
     await redoRun(stage.connected, 'reset');
     await stage.ended('reset');
     free();

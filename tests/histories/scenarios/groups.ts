@@ -3,7 +3,8 @@ import { recordCalls } from '../../../store/queries/record-calls.ts';
 import { callRecord } from '../../support/scenarios/call-record.ts';
 import { FakeWorld } from '../../support/fakes/fake-activities.ts';
 import { closingDuringPoll } from '../../support/fakes/fake-faults.ts';
-import { hold, until, type Stage } from '../stage.ts';
+import { until } from '../../support/harness/until.ts';
+import { hold, type Stage } from '../stage.ts';
 
 const carryOver = { group_size: 3, max_staleness: 1, group_quorum: 2, stragglers: 'carry_over' };
 
@@ -13,7 +14,7 @@ export async function carriedOver(stage: Stage): Promise<void> {
   const { free } = hold(world, /^carried-0\.1-0-2$|^stale-0\.1-0-2$/);
   await stage.over(world, async () => {
     await stage.start('carried', { ...carryOver, iterations: 3 });
-    await until('its first iteration is done', () => stage.isDone('carried', 0));
+    await until(() => stage.isDone('carried', 0));
     free();
     await stage.ended('carried');
 
@@ -27,7 +28,7 @@ export async function carriedOver(stage: Stage): Promise<void> {
     };
     await stage.start('stale', { ...carryOver, iterations: 4 });
     await stage.ended('stale');
-    await until('its straggler is cut', () => last.held.size === 1 && stage.isCut('stale-0.1-0-2'));
+    await until(() => last.held.size === 1 && stage.isCut('stale-0.1-0-2'));
     await stage.ended('stale/0.1/0');
   });
 }
@@ -40,8 +41,8 @@ export async function reportedStragglers(stage: Stage): Promise<void> {
   const { held, free } = hold(world, /-0\.1-[01]-[23]$/);
   await stage.over(world, async () => {
     await stage.start('told', { ...asynchronous, iterations: 3 });
-    await until('its stragglers run', () => held.size === 4);
-    await until('its first iteration is done', () => stage.isDone('told', 0));
+    await until(() => held.size === 4);
+    await until(() => stage.isDone('told', 0));
     free();
     await stage.ended('told');
     await stage.start('replaced', { ...asynchronous, iterations: 2, filter_groups: { enable: true, max_replaced: 1 } });
@@ -102,7 +103,7 @@ export async function operated(stage: Stage): Promise<void> {
   const opened = Promise.withResolvers<void>();
   const body = async () => {
     const run = await stage.start('operated', { iterations: 5 });
-    await until('its agents run', () => held.size === 2);
+    await until(() => held.size === 2);
     await run.executeUpdate('configure', { args: [{ group_size: 'many' }] }).catch(() => {});
     await run.executeUpdate('configure', { args: [{ group_size: 3, iterations: 4 }] });
     await run.executeUpdate('extend', { args: [{ trial: 'operated-0.1-0-1', seconds: 600 }] });
@@ -112,9 +113,9 @@ export async function operated(stage: Stage): Promise<void> {
     await run.executeUpdate('skip', { args: [{ trial: 'nobody' }] }).catch(() => {});
     await run.executeUpdate('pause', { args: [{}] });
     free();
-    await until('it is paused', () => stage.phaseIs('operated', 'paused'));
+    await until(() => stage.phaseIs('operated', 'paused'));
     await run.executeUpdate('resume');
-    await until('its first iteration is done', () => stage.isDone('operated', 0));
+    await until(() => stage.isDone('operated', 0));
     const next = stage.client.workflow.getHandle('operated');
     await next.executeUpdate('pause', { args: [{ seconds: 1 }] });
     await next.executeUpdate('stop');

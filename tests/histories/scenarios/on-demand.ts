@@ -3,7 +3,8 @@ import type { PlannedEvaluation } from '../../../activities/evaluation/plan-eval
 import { TASK_QUEUE } from '../../../core/task-queues.ts';
 import type { RunStatusReport } from '../../../workflows/messages.ts';
 import { FakeWorld } from '../../support/fakes/fake-activities.ts';
-import { hold, until, type Stage } from '../stage.ts';
+import { until } from '../../support/harness/until.ts';
+import { hold, type Stage } from '../stage.ts';
 
 const plan = ({ runId, version }: { runId: string; version: number }): PlannedEvaluation => {
   const group = { runId, kind: 'eval' as const, iteration: null, take: null, ordinal: 0, size: 2, task: 't', agent: 'a', policyVersion: version };
@@ -28,7 +29,7 @@ export async function evaluated(stage: Stage): Promise<void> {
     await (await evaluate('unknown', 9)).result().catch(() => {});
     const { held } = hold(world, /./);
     const last = await evaluate('unwanted', 1);
-    await until('its agents run', () => held.size === 2);
+    await until(() => held.size === 2);
     await last.cancel();
     await last.result().catch(() => {});
   };
@@ -46,12 +47,12 @@ export async function waited(stage: Stage): Promise<void> {
     const evaluating = hold(world, /./);
     free = evaluating.free;
     await stage.client.workflow.start('evaluateRun', { workflowId: 'waited/evaluate', taskQueue: TASK_QUEUE, args: [{ runId: 'waited', version: 0 }] });
-    await until('it is evaluated', () => evaluating.held.size === 2);
+    await until(() => evaluating.held.size === 2);
     return train();
   };
   await stage.inMemory(world, async () => {
     const run = await stage.start('waited');
-    await until('it waits its turn', async () => (await run.query<RunStatusReport>('status')).waits_for?.startsWith('its turn') === true);
+    await until(async () => (await run.query<RunStatusReport>('status')).waits_for?.startsWith('its turn') === true);
     free();
     await stage.ended('waited');
   }, own);
@@ -67,7 +68,7 @@ export async function changedLast(stage: Stage): Promise<void> {
   const sampling = hold(world, /./);
   await stage.inMemory(world, async () => {
     const run = await stage.start('changed');
-    await until('its agents run', () => sampling.held.size === 4);
+    await until(() => sampling.held.size === 4);
     await run.executeUpdate('configure', { args: [{ evaluation: { tasks: ['held-out'], before: false } }] });
     const evaluating = hold(world, /./);
     const train = world.trainStep;
@@ -76,9 +77,9 @@ export async function changedLast(stage: Stage): Promise<void> {
       return train();
     };
     sampling.free();
-    await until('it is evaluated', () => evaluating.held.size === 4);
+    await until(() => evaluating.held.size === 4);
     await stage.client.workflow.getHandle('changed/eval@1/0').signal('extend', { trialIndex: 0, seconds: 10_800 });
-    await until('the evaluation has more time', () => world.log.some((entry) => entry.startsWith('extend changed/eval@1/0')));
+    await until(() => world.log.some((entry) => entry.startsWith('extend changed/eval@1/0')));
     evaluating.free();
     await stage.ended('changed');
   });

@@ -1,4 +1,4 @@
-/** A tokenizer and chat template whose text does not tokenise back: the sampler may spell a pair of letters as two tokens. */
+/** A tokenizer and chat template whose text does not tokenize back: the sampler may spell a pair of letters as two tokens. */
 export const START = 0;
 export const END = 1;
 const SPECIAL = new Map([

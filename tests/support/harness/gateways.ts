@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, inject } from 'vitest';
 import type { Database } from '../../../store/database.ts';
 import { attemptKey } from '../../../core/keys.ts';
 import { openAttempt, type OpenAttempt } from '../../../store/queries/open-attempt.ts';
-import { readCalls, type Call } from '../../../store/queries/read-calls.ts';
+import { readCalls, type StoredCall } from '../../../store/queries/read-calls.ts';
 import { replicas } from '../../../store/schema.ts';
 import type { TestDatabase, TestPostgres } from './postgres.ts';
 export { until as eventually } from './until.ts';
@@ -139,7 +139,7 @@ export class TestGateway<P extends TestDatabase = TestDatabase> {
       baseUrl: `${this.gateway.url}/${trialId}/v1`,
       chat: (body: unknown, init: RequestInit = {}) => this.chat(trialId, key, body, init),
       complete: (body: unknown, init: RequestInit = {}) => this.post(`/${trialId}/v1/completions`, key, body, init),
-      calls: (): Promise<Call[]> => readCalls(this.db, { trialId, attempt }),
+      calls: (): Promise<StoredCall[]> => readCalls(this.db, { trialId, attempt }),
     };
   }
 

@@ -10,7 +10,7 @@ import { decode } from '../fakes/toy-tokenizer.ts';
 export type Audit = {
   completed: number;
   /** How many later turns have a prompt that does not begin with the recorded ids. */
-  drifted: number;
+  notClean: number;
   /** Replies that an agent saw end and that are not recorded as it saw them. */
   lost: string[];
   /** Requests that are recorded as completed more than once, except after a replay that was also cut. Each reply has one. */
@@ -44,7 +44,7 @@ export async function auditKills(
   const requests = Map.groupBy(rows, ({ trialId, digest, idempotencyKey }) => `${trialId} ${digest} ${idempotencyKey}`);
   return {
     completed: rows.length,
-    drifted: rows.filter(({ continuation }) => continuation === 'realigned' || continuation === 'forked').length,
+    notClean: rows.filter(({ continuation }) => continuation === 'drifted' || continuation === 'branched').length,
     lost: lost.map(({ callId, trialId, text }) => `call ${callId} of ${trialId}: ${text}`),
     twice: [...requests]
       .filter(([, same]) => same.filter(({ id, replayed }) => !replayed || seen.has(id)).length > 1)

@@ -56,7 +56,7 @@ const PARAMETERS = {
 const TOOLS = [{ type: 'function', function: { name: 'ls', strict: true, parameters: PARAMETERS } }];
 
 /**
- * Plays a random agent: several conversations in turn, some with tools, forks that share a beginning, edited histories, several replies a
+ * Plays a random agent: several conversations in turn, some with tools, branches that share a beginning, edited histories, several replies a
  * request, stop strings, text completions; plain and streamed. The same seed gives the same conversations.
  */
 export async function converse(
@@ -78,7 +78,7 @@ export async function converse(
         after: null,
       });
     }
-    if (random() < 0.15) branches.push(fork(pick(branches)));
+    if (random() < 0.15) branches.push(branchOff(pick(branches)));
     const branch = pick(branches);
     if (branch.after && random() < 0.1) edit(branch, step);
     const stream = random() < 0.5;
@@ -141,7 +141,7 @@ function echo({ role, content, tool_calls }: Message, random: () => number): Mes
   return message;
 }
 
-const fork = (branch: Branch): Branch => ({ ...branch, messages: [...branch.messages] });
+const branchOff = (branch: Branch): Branch => ({ ...branch, messages: [...branch.messages] });
 
 /** Edits the history, so that the conversation is another one from here on. */
 function edit(branch: Branch, step: number): void {

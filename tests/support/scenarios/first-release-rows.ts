@@ -36,7 +36,7 @@ insert into calls (id, trial_id, attempt, status, http_status, protocol, stream,
   ('${SECOND_CALL}', 'first-0.1-0-0', 2, 'completed', 200, 'chat_completions', true, '\\x02', '${FIRST_CALL}', 4,
     ${json({ fields: { is: { model: 'policy' } }, lists: { messages: [1, [{ is: { role: 'assistant', content: '3' } }, user('Sure? \u{1f914}')]] } })}, ${json(reply('Yes.'))},
     ${ids(5)}, ${ids(6, 7)}, ${logprobs(-0.25, -2)}, 'stop', '{"temperature": 0.7}', 'unix:/engine.sock', 'first@0', 0,
-    '[{"version": 0, "start": 0, "end": 1}, {"version": 1, "start": 1, "end": 2}]', '${FIRST_CALL}', 'clean', '2026-11-01T10:03:02Z', '2026-11-01T10:03:04Z');
+    '[{"version": 0, "start": 0, "end": 1}, {"version": 1, "start": 1, "end": 2}]', '${FIRST_CALL}', 'realigned', '2026-11-01T10:03:02Z', '2026-11-01T10:03:04Z');
 insert into calls_under_way (key, until) values ('first-0.1-0-0 2 digest', '2126-11-01T10:00:00Z');
 insert into batches (run_id, iteration, take, sha256, path, samples, trials, metrics) values ('first', 0, 1, '${'ab'.repeat(32)}', 'batches/ab.arrow', 3, 2, '{"samples": 3}');
 insert into policy_versions (run_id, version, parent_version, iteration, take, step_key, checkpoint, checkpoint_sha256, canary, canary_tolerance, metrics)

@@ -21,7 +21,7 @@ from typing import Any
 CASE_CPU_SECONDS = 0.3
 CASE_ASLEEP_SECONDS = 0.5
 TOTAL_SECONDS = 20.0
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 PROCESSOR_SECONDS = 5  # The limit of one child, in case it escapes the limit of a call.
 MEMORY_BYTES = 256 * 2**20
 RESULT_BYTES = 65_536
@@ -94,8 +94,8 @@ class Child:
     def line(self, deadline: float) -> bytes | None:
         asleep = 0.0
         while b"\n" not in self.buffer:
-            if not select.select([self.answers], [], [], LOOK_SECONDS)[0]:
-                asleep += LOOK_SECONDS if self.is_asleep() else 0
+            if not select.select([self.answers], [], [], POLL_SECONDS)[0]:
+                asleep += POLL_SECONDS if self.is_asleep() else 0
                 if asleep >= CASE_ASLEEP_SECONDS or time.monotonic() >= deadline:
                     return None
                 continue

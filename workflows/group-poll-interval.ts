@@ -4,6 +4,6 @@
  * an iteration has by default stay under 10,000 events, also where 128 groups of 16 trials end trial by trial and each straggler's end is
  * reported.
  */
-export function pollInterval(polls: number): number {
+export function groupPollInterval(polls: number): number {
   return 1000 * 2 ** Math.min(7, Math.max(0, Math.floor(polls / 16) - 3));
 }

@@ -5,13 +5,13 @@ import { hostWork } from './errors.ts';
 import { openForwarder } from './forwarder.ts';
 import { NO_GATEWAY_FAILURES, type GatewayFailures } from './gateway-watch.ts';
 import type { Isolation } from './isolation.ts';
-import { gatewayDoor, type Network } from './network.ts';
+import { gatewayAddress, type Network } from './network.ts';
 
 const RELAY = fileURLToPath(new URL('./relay.py', import.meta.url));
 const INSIDE = { relay: '/run/trialgate/relay.py', socket: '/run/trialgate/gateway.sock' };
 
 /** A sandbox's connection to the gateway. A sandbox that shares the host's network needs none, and a verifier has none. */
-export type Door = AsyncDisposable & {
+export type GatewayLink = AsyncDisposable & {
   mounts: Mount[];
   /** The prefix of the command. It opens the relay's port and then becomes the command. */
   relay: string[];
@@ -21,7 +21,13 @@ export type Door = AsyncDisposable & {
   close: () => Promise<GatewayFailures>;
 };
 
-export async function openDoor({ isolation, network }: { isolation: Isolation; network: Network }): Promise<Door> {
+export async function openGatewayLink({
+  isolation,
+  network,
+}: {
+  isolation: Isolation;
+  network: Network;
+}): Promise<GatewayLink> {
   if (isolation.kind !== 'bubblewrap' || network.kind !== 'gateway') {
     return {
       mounts: [],
@@ -31,7 +37,7 @@ export async function openDoor({ isolation, network }: { isolation: Isolation; n
       [Symbol.asyncDispose]: async () => {},
     };
   }
-  const gateway = gatewayDoor(network.url);
+  const gateway = gatewayAddress(network.url);
   const forwarder = await hostWork('opening the way to the gateway', () => openForwarder(gateway, network.folder));
   let closed: Promise<GatewayFailures> | null = null;
   const close = (): Promise<GatewayFailures> => (closed ??= forwarder.close());

@@ -1,8 +1,8 @@
 /**
- * Locked packages that not every machine installs (for a GPU, for tools, for another Python), with the licence that their metadata named on
+ * Locked packages that not every machine installs (for a GPU, for tools, for another Python), with the license that their metadata named on
  * 23 November 2026, or null if it named none. If a package is installed, its own metadata counts.
  */
-export const LICENCES_ELSEWHERE: Readonly<Record<string, string | null>> = {
+export const LICENSES_ELSEWHERE: Readonly<Record<string, string | null>> = {
   'boolean-py': 'BSD-2-Clause',
   cachecontrol: 'Apache-2.0',
   'cuda-bindings': 'Apache-2.0',

@@ -3,7 +3,7 @@ import type { Database } from '../database.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { attempts, trials, type Evidence, type Outcome } from '../schema.ts';
 import { toStorableText } from '../../core/json.ts';
-import { lockTrial, type Trial } from './transaction.ts';
+import { lockTrial, type TrialRow } from './transaction.ts';
 
 export type SealInput = {
   trialId: string;
@@ -32,7 +32,7 @@ const UNFINISHED: Outcome[] = ['infra_error', 'cancelled'];
  * are refused, and the trial waits for its next attempt. A second seal changes nothing and returns the first one's result.
  * @throws TrialgateError `attempt_closed` for any attempt but the current one
  */
-export async function sealTrial(db: Database, input: SealInput): Promise<Trial> {
+export async function sealAttempt(db: Database, input: SealInput): Promise<TrialRow> {
   const { trialId, outcome, evidence, seconds, host, final = false } = input;
   // Agents and verifiers choose the characters of both, and the activity would retry a value that PostgreSQL refuses for an hour.
   const reason = input.reason === undefined ? undefined : toStorableText(input.reason);

@@ -1,6 +1,6 @@
 import parse from 'spdx-expression-parse';
 
-/** Licences that let anyone use, change and pass on the work, and require at most to keep notices. */
+/** Licenses that let anyone use, change and pass on the work, and require at most to keep notices. */
 const PERMISSIVE = new Set([
   '0BSD',
   'Apache-2.0',
@@ -38,21 +38,21 @@ const NAMES: Readonly<Record<string, string>> = {
   'The Unlicense (Unlicense)': 'Unlicense',
 };
 
-export type Package = { name: string; version: string; licence: string | null };
+export type Package = { name: string; version: string; license: string | null };
 
-/** Allows packages whose licence is not permissive or not in their metadata. */
+/** Allows packages whose license is not permissive or not in their metadata. */
 export type Exception = {
   /** A pattern that ends with `*` matches all names with that beginning. */
   packages: readonly string[];
-  /** The licence in its metadata, or in its files if the metadata names none. */
-  licences: readonly string[];
+  /** The license in its metadata, or in its files if the metadata names none. */
+  licenses: readonly string[];
   reason: string;
 };
 
-/** Returns the SPDX expression for a licence in metadata. */
-export const spdxOf = (licence: string): string => NAMES[licence] ?? licence;
+/** Returns the SPDX expression for a license in metadata. */
+export const spdxOf = (license: string): string => NAMES[license] ?? license;
 
-/** True when this SPDX expression lets a work be used under permissive licences alone. */
+/** True when this SPDX expression lets a work be used under permissive licenses alone. */
 export function isPermissive(expression: string): boolean {
   try {
     return holds(parse(expression));
@@ -61,16 +61,16 @@ export function isPermissive(expression: string): boolean {
   }
 }
 
-function holds(licence: ReturnType<typeof parse>): boolean {
-  if ('license' in licence) return PERMISSIVE.has(licence.license);
-  const sides = [licence.left, licence.right];
-  return licence.conjunction === 'or' ? sides.some(holds) : sides.every(holds);
+function holds(license: ReturnType<typeof parse>): boolean {
+  if ('license' in license) return PERMISSIVE.has(license.license);
+  const sides = [license.left, license.right];
+  return license.conjunction === 'or' ? sides.some(holds) : sides.every(holds);
 }
 
-export function exceptionFor({ name, licence }: Package, exceptions: readonly Exception[]): Exception | undefined {
+export function exceptionFor({ name, license }: Package, exceptions: readonly Exception[]): Exception | undefined {
   return exceptions.find(
-    ({ packages, licences }) =>
-      packages.some((pattern) => covers(pattern, name)) && (licence === null || licences.includes(licence)),
+    ({ packages, licenses }) =>
+      packages.some((pattern) => covers(pattern, name)) && (license === null || licenses.includes(license)),
   );
 }
 

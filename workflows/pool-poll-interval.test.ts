@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
-import { FIRST_POLL_MS, backoff, type PollResult } from './backoff.ts';
+import { FIRST_POLL_MS, poolPollInterval, type PollResult } from './pool-poll-interval.ts';
 
 /** Returns the pauses in seconds, including the first one. */
 function pausesAfter(results: PollResult[]): number[] {
   const pauses = [FIRST_POLL_MS];
-  for (const result of results) pauses.push(backoff(pauses.at(-1) ?? 0, result));
+  for (const result of results) pauses.push(poolPollInterval(pauses.at(-1) ?? 0, result));
   return pauses.map((milliseconds) => milliseconds / 1000);
 }
 

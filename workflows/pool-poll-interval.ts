@@ -5,7 +5,7 @@ const [POLL_MS, LONGEST_MS] = [60_000, 900_000];
 export type PollResult = 'nothing' | 'repaired' | 'failed';
 
 /** Returns the milliseconds before the next poll. A failed repair loads all the weights for nothing, so the interval grows until a replica confirms one. */
-export function backoff(pause: number, result: PollResult): number {
+export function poolPollInterval(pause: number, result: PollResult): number {
   if (result === 'repaired') return POLL_MS;
   return Math.max(pause, Math.min(2 * pause, result === 'failed' ? LONGEST_MS : POLL_MS));
 }

@@ -1,10 +1,10 @@
 import { z } from 'zod';
 import { content, lockFile, LOCKS, type Lock } from '../../install/locks.ts';
-import { LICENCES_ELSEWHERE } from './elsewhere.ts';
+import { LICENSES_ELSEWHERE } from './elsewhere.ts';
 import { spdxOf, type Package } from './policy.ts';
 
 export const installedPackages = z.array(
-  z.object({ name: z.string(), version: z.string(), licences: z.array(z.string()) }),
+  z.object({ name: z.string(), version: z.string(), licenses: z.array(z.string()) }),
 );
 export type InstalledPackage = z.infer<typeof installedPackages>[number];
 
@@ -14,21 +14,21 @@ export function lockedPackages(locks: readonly Lock[] = LOCKS): { name: string; 
   return [...new Map(lines.map(([line, name = '', version = '']) => [line, { name, version }])).values()];
 }
 
-/** Returns each locked package with the licence of the installed one, else that of `LICENCES_ELSEWHERE`, else undefined. */
+/** Returns each locked package with the license of the installed one, else that of `LICENSES_ELSEWHERE`, else undefined. */
 export function pythonPackages(
   installed: readonly InstalledPackage[],
   locked = lockedPackages(),
-): (Omit<Package, 'licence'> & { licence: string | null | undefined })[] {
-  const licenceOf = new Map(
-    installed.map(({ name, licences }) => [
+): (Omit<Package, 'license'> & { license: string | null | undefined })[] {
+  const licenseOf = new Map(
+    installed.map(({ name, licenses }) => [
       normal(name),
-      licences.length > 0 ? licences.map(spdxOf).join(' AND ') : null,
+      licenses.length > 0 ? licenses.map(spdxOf).join(' AND ') : null,
     ]),
   );
   return locked.map(({ name, version }) => ({
     name,
     version,
-    licence: licenceOf.has(normal(name)) ? licenceOf.get(normal(name)) : LICENCES_ELSEWHERE[normal(name)],
+    license: licenseOf.has(normal(name)) ? licenseOf.get(normal(name)) : LICENSES_ELSEWHERE[normal(name)],
   }));
 }
 

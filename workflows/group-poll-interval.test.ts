@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { runConfig } from '../core/run-config/run-config.ts';
-import { pollInterval } from './poll-interval.ts';
+import { groupPollInterval } from './group-poll-interval.ts';
 
 const { deadlines } = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
 /** Includes the ten minutes in which cut trials are verified. */
@@ -9,7 +9,7 @@ const LONGEST = deadlines.iteration + 600;
 /** Returns the number of polls within this time if each one comes as early as possible. */
 function pollsWithin(seconds: number): number {
   let polls = 0;
-  for (let at = 0; at <= seconds * 1000; polls++) at += pollInterval(polls + 1);
+  for (let at = 0; at <= seconds * 1000; polls++) at += groupPollInterval(polls + 1);
   return polls;
 }
 
@@ -27,11 +27,11 @@ test('a workflow’s history stays below 10,000 events in the longest rollout, w
 });
 
 test('a run’s first 63 polls of an iteration’s groups are one second apart', () => {
-  for (let polls = 1; polls < 64; polls++) expect(pollInterval(polls)).toBe(1000);
+  for (let polls = 1; polls < 64; polls++) expect(groupPollInterval(polls)).toBe(1000);
 });
 
 test('after 63 polls of an iteration’s groups the time between them doubles every 16 polls, up to 128 seconds', () => {
-  expect([64, 80, 96, 112, 128, 144, 160, 5000].map((polls) => pollInterval(polls) / 1000)).toEqual([
+  expect([64, 80, 96, 112, 128, 144, 160, 5000].map((polls) => groupPollInterval(polls) / 1000)).toEqual([
     2, 4, 8, 16, 32, 64, 128, 128,
   ]);
 });

@@ -1,7 +1,8 @@
 import { and, eq, gte, inArray, isNotNull, sql } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
+import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, calls } from '../../store/schema.ts';
-import type { Witness } from './judge-agent-end.ts';
+import type { AgentEndEvidence } from './judge-agent-end.ts';
 
 type EndedAttempt = {
   trialId: string;
@@ -14,10 +15,10 @@ type EndedAttempt = {
 const BEFORE_ITS_END_MS = 120_000;
 
 /** Reads the gateway's records of an attempt that just ended. They are evidence of whose fault the end is. */
-export async function readWitness(
+export async function readGatewayEvidence(
   db: Database,
   { trialId, attempt, gatewayFailedAt }: EndedAttempt,
-): Promise<Pick<Witness, 'hasGatewayFailed' | 'unanswered' | 'earlier' | 'enginesAnswer'>> {
+): Promise<Pick<AgentEndEvidence, 'hasGatewayFailed' | 'unanswered' | 'earlier' | 'enginesAnswer'>> {
   const ofAttempt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt));
   const hasGatewayFailed =
     gatewayFailedAt !== null &&
@@ -45,7 +46,7 @@ export async function readWitness(
     attempts,
     and(eq(attempts.trialId, trialId), eq(attempts.outcome, 'infra_error'), isNotNull(attempts.evidence)),
   );
-  const { fault, reason } = failed ?? {};
+  const { fault, reason } = failed ?? (await refusedByStore(db, { trialId, attempt })) ?? {};
   if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store')
     return { hasGatewayFailed, unanswered: null, earlier, enginesAnswer: true };
   // Reads only trials of the run that are open or ended a moment ago, because an attempt can take hours and a run has many trials.
@@ -54,4 +55,27 @@ export async function readWitness(
     where own.id = ${trialId} and coalesce(others.sealed_at, now()) >= own.attempt_opened_at and calls.status = 'completed' and calls.ended_at >= own.attempt_opened_at
     limit 1`);
   return { hasGatewayFailed, unanswered: { fault, reason: reason ?? fault }, earlier, enginesAnswer: rows.length > 0 };
+}
+
+/**
+ * Returns a fault of the store if the gateway refused a call of the attempt a short time ago because PostgreSQL was away, and answered none
+ * after it. Such a call was never begun, so it is among the refusals.
+ */
+async function refusedByStore(
+  db: Database,
+  { trialId, attempt }: Pick<EndedAttempt, 'trialId' | 'attempt'>,
+): Promise<{ fault: 'store'; reason: string } | null> {
+  const { latest = [] } = (await readRefusals(db, trialId)) ?? {};
+  const refused = latest.find((each) => each.attempt === attempt && each.code === 'store_unavailable');
+  if (!refused || Date.now() - Date.parse(refused.at) > BEFORE_ITS_END_MS) return null;
+  const answered = await db.$count(
+    calls,
+    and(
+      eq(calls.trialId, trialId),
+      eq(calls.attempt, attempt),
+      eq(calls.status, 'completed'),
+      gte(calls.startedAt, new Date(refused.at)),
+    ),
+  );
+  return answered > 0 ? null : { fault: 'store', reason: `${refused.code}: ${refused.message}` };
 }

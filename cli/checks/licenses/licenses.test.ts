@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { LICENCES_ELSEWHERE } from './elsewhere.ts';
+import { LICENSES_ELSEWHERE } from './elsewhere.ts';
 import { NPM_EXCEPTIONS, PYTHON_EXCEPTIONS } from './exceptions.ts';
 import { npmPackages } from './npm-packages.ts';
 import { covers, exceptionFor, isPermissive } from './policy.ts';
@@ -15,32 +15,32 @@ test.each([
   ['LicenseRef-NVIDIA-Proprietary', false],
   ['SEE LICENSE IN LICENSE', false],
   ['', false],
-])('the licence check takes the licence expression %o as permissive: %o', (expression, permissive) => {
+])('the license check takes the license expression %o as permissive: %o', (expression, permissive) => {
   expect(isPermissive(expression)).toBe(permissive);
 });
 
-test('an exception of the licence check holds only for the packages and the licence that it names', () => {
-  const exceptions = [{ packages: ['lib-*'], licences: ['MPL-2.0'], reason: 'unchanged' }];
-  expect(exceptionFor({ name: 'lib-x64', version: '1', licence: 'MPL-2.0' }, exceptions)).toBe(exceptions[0]);
-  expect(exceptionFor({ name: 'lib-x64', version: '2', licence: 'GPL-3.0-only' }, exceptions)).toBeUndefined();
-  expect(exceptionFor({ name: 'other', version: '1', licence: 'MPL-2.0' }, exceptions)).toBeUndefined();
+test('an exception of the license check holds only for the packages and the license that it names', () => {
+  const exceptions = [{ packages: ['lib-*'], licenses: ['MPL-2.0'], reason: 'unchanged' }];
+  expect(exceptionFor({ name: 'lib-x64', version: '1', license: 'MPL-2.0' }, exceptions)).toBe(exceptions[0]);
+  expect(exceptionFor({ name: 'lib-x64', version: '2', license: 'GPL-3.0-only' }, exceptions)).toBeUndefined();
+  expect(exceptionFor({ name: 'other', version: '1', license: 'MPL-2.0' }, exceptions)).toBeUndefined();
 });
 
-test('the licence check reads a Python package’s licence from the installed package, else from its own list, else it is unknown', () => {
-  expect(pythonPackages([], lockedPackages(['cuda', 'tools'])).find(({ name }) => name === 'vllm')?.licence).toBe(
+test('the license check reads a Python package’s license from the installed package, else from its own list, else it is unknown', () => {
+  expect(pythonPackages([], lockedPackages(['cuda', 'tools'])).find(({ name }) => name === 'vllm')?.license).toBe(
     'Apache-2.0',
   );
   const [installed, missing] = pythonPackages(
-    [{ name: 'Some_Package', version: '1', licences: ['MIT License', 'BSD License'] }],
+    [{ name: 'Some_Package', version: '1', licenses: ['MIT License', 'BSD License'] }],
     [
       { name: 'some-package', version: '1' },
       { name: 'nobody-knows', version: '1' },
     ],
   );
-  expect([installed?.licence, missing?.licence]).toEqual(['MIT AND BSD-3-Clause', undefined]);
+  expect([installed?.license, missing?.license]).toEqual(['MIT AND BSD-3-Clause', undefined]);
 });
 
-test('every exception of the licence check, and every licence in its own list, belongs to a locked package', () => {
+test('every exception of the license check, and every license in its own list, belongs to a locked package', () => {
   const npm = npmPackages().map(({ name }) => name);
   const python = lockedPackages().map(({ name }) => name);
   const unused = (patterns: readonly string[], names: readonly string[]) =>
@@ -57,5 +57,5 @@ test('every exception of the licence check, and every licence in its own list, b
       python,
     ),
   ).toEqual([]);
-  expect(unused(Object.keys(LICENCES_ELSEWHERE), python)).toEqual([]);
+  expect(unused(Object.keys(LICENSES_ELSEWHERE), python)).toEqual([]);
 });

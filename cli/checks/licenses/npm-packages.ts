@@ -11,11 +11,11 @@ const lockfile = z.object({
   ),
 });
 
-/** Returns each package of package-lock.json, also those of other platforms, with the licence that the lock has from its metadata. */
+/** Returns each package of package-lock.json, also those of other platforms, with the license that the lock has from its metadata. */
 export function npmPackages(lock = path.join(REPOSITORY, 'package-lock.json')): Package[] {
   const { packages } = lockfile.parse(JSON.parse(readFileSync(lock, 'utf8')));
   return Object.entries(packages).flatMap(([where, { version = '', license = null, link }]) => {
     const [, name] = /(?:^|\/)node_modules\/((?:@[^/]+\/)?[^/]+)$/.exec(where) ?? [];
-    return name && !link ? [{ name, version, licence: license }] : [];
+    return name && !link ? [{ name, version, license }] : [];
   });
 }

@@ -1,4 +1,4 @@
-"""Prints the licence of each installed package as JSON, from its metadata, for `npm run check`."""
+"""Prints the license of each installed package as JSON, from its metadata, for `npm run check`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from importlib.metadata import Distribution, distributions
 
 
-def licences(package: Distribution) -> list[str]:
-    """Returns the SPDX expression, else the names in the classifiers, else the first line of the licence field."""
+def licenses(package: Distribution) -> list[str]:
+    """Returns the SPDX expression, else the names in the classifiers, else the first line of the license field."""
     metadata = package.metadata
     if expression := metadata.get("License-Expression"):
         return [expression]
@@ -19,5 +19,5 @@ def licences(package: Distribution) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = [{"name": each.name, "version": each.version, "licences": licences(each)} for each in distributions()]
+    found = [{"name": each.name, "version": each.version, "licenses": licenses(each)} for each in distributions()]
     print(json.dumps(found))

@@ -1,0 +1,153 @@
+import { randomUUID } from 'node:crypto';
+import { copyFiles } from '../../activities/sandbox/copy-files.ts';
+import { createSandbox, type Sandbox } from '../../activities/sandbox/create-sandbox.ts';
+import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
+import { VerifierError } from '../../activities/sandbox/errors.ts';
+import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
+import { judgeWork } from '../../activities/sandbox/judge-work.ts';
+import { loadAgent, type Agent } from '../../activities/sandbox/load-agent.ts';
+import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
+import { loadTask } from '../../activities/tasks/load-task.ts';
+import { keepOutput } from '../../activities/trial/keep-output.ts';
+import { samplingOf } from '../../activities/trial/open-trial.ts';
+import { attemptKey } from '../../core/keys.ts';
+import type { AgentEntry } from '../../core/run-config/agent-file.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+import type { Task } from '../../core/task.ts';
+import type { Database } from '../../store/database.ts';
+import { completeTrial } from '../../store/queries/complete-trial.ts';
+import { findTrial } from '../../store/queries/find-trials.ts';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
+import type { Outcome } from '../../store/schema.ts';
+
+export type Tryout = {
+  task: string;
+  agent: AgentEntry;
+  /** The settings of trials, as in a run file. */
+  config: RunConfig;
+  /** A folder for a copy of what the agent left; null: nothing is kept. */
+  keep: string | null;
+};
+
+export type TryoutPlace = {
+  db: Database;
+  gatewayUrl: string;
+  secret: string;
+  home: string;
+  unsandboxed: boolean;
+  /** Is told what happens. */
+  report: (line: string) => void;
+};
+
+const ATTEMPT = 1;
+
+/**
+ * Runs one trial outside any run, here and now: the agent in a sandbox, then the verifier. The deployment's gateway records its calls, and its
+ * own engines answer them. The trial is sealed at the end, also when it is interrupted. Returns its id.
+ * @throws TrialgateError `bad_input` for a wrong task or agent
+ */
+export async function tryAgent(
+  { task: folder, agent: entry, config, keep }: Tryout,
+  place: TryoutPlace,
+  signal: AbortSignal,
+): Promise<string> {
+  const { db, home, report } = place;
+  requireBubblewrap(await isolation(), place.unsandboxed);
+  const [task, agent] = [await loadTask(folder), await loadAgent(entry)];
+  const trialId = `try-${randomUUID().slice(0, 8)}`;
+  const key = { trialId, attempt: ATTEMPT };
+  await openAttempt(db, {
+    ...key,
+    task: task.folder,
+    agent: typeof entry === 'string' ? entry : agent.name,
+    sampling: samplingOf(config),
+    budgets: { ...config.budgets, prompt_tokens: config.max_prompt_length },
+  });
+  let sealed: Ending | null = null;
+  try {
+    report(`trial ${trialId}: agent ${agent.name} on task ${task.name}`);
+    const sandbox = await createSandbox({ home, ...key, task, signal });
+    sealed = await runAndVerify(
+      { task: within(task, config), agent, sandbox, network: config.network },
+      key,
+      place,
+      signal,
+    );
+    if (keep !== null) {
+      await copyFiles(sandbox.work, keep, { bytes: task.environment.storageMb * 2 ** 20, entries: 100_000 });
+      report(`what the agent left is in ${keep}`);
+    }
+    return trialId;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    sealed ??= { outcome: signal.aborted ? 'cancelled' : 'infra_error', reason };
+    throw error;
+  } finally {
+    await destroySandbox({ home, ...key });
+    if (sealed) await sealAttempt(db, { ...key, ...sealed, final: true });
+  }
+}
+
+type Ending = {
+  outcome: Outcome;
+  reason?: string;
+  rewards?: Record<string, number>;
+  turnRewards?: Record<string, number[]>;
+};
+type Work = { task: Task; agent: Agent; sandbox: Sandbox; network: RunConfig['network'] };
+
+async function runAndVerify(
+  { task, agent, sandbox, network }: Work,
+  key: { trialId: string; attempt: number },
+  { db, gatewayUrl, secret, report }: TryoutPlace,
+  signal: AbortSignal,
+): Promise<Ending> {
+  const result = await runAgentProcess({
+    agent,
+    task,
+    sandbox,
+    isolation: await isolation(),
+    trialId: key.trialId,
+    gateway: gatewayUrl,
+    network: network ?? agent.network,
+    apiKey: attemptKey(secret, key.trialId, key.attempt),
+    model: 'policy',
+    signal,
+  });
+  signal.throwIfAborted();
+  await keepOutput(db, { ...key, program: 'agent', ...result.process });
+  report(
+    `the agent ended after ${result.process.seconds.toFixed(1)} s${result.reason === null ? '' : `: ${result.reason}`}`,
+  );
+  await completeTrial(db, key);
+  const exhausted = (await findTrial(db, key.trialId))?.exhausted;
+  const own = exhausted
+    ? { outcome: 'truncated' as const, reason: exhausted }
+    : result.ending === 'agent_error'
+      ? { outcome: 'agent_error' as const, reason: result.reason ?? undefined }
+      : { outcome: 'scored' as const };
+  const printed: { stdout: string; stderr: string }[] = [];
+  try {
+    const { rewards, turnRewards, reason } = await judgeWork({
+      task,
+      sandbox,
+      isolation: await isolation(),
+      signal,
+      onOutput: (output) => printed.splice(0, 1, output),
+    });
+    return { reason, ...own, rewards, turnRewards };
+  } catch (error) {
+    if (!(error instanceof VerifierError)) throw error;
+    return { outcome: 'verifier_error', reason: error.message };
+  } finally {
+    for (const output of printed) await keepOutput(db, { ...key, program: 'verifier', ...output });
+  }
+}
+
+/** Limits agent and verifier to the deadline of a run's trials. */
+const within = (task: Task, { deadlines }: RunConfig): Task => ({
+  ...task,
+  agent: { ...task.agent, timeoutSec: Math.min(task.agent.timeoutSec, deadlines.trial) },
+  verifier: { ...task.verifier, timeoutSec: Math.min(task.verifier.timeoutSec, deadlines.trial) },
+});

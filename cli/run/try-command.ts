@@ -1,0 +1,60 @@
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { readRun } from '../../activities/run/read-run.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import { isAgentPath } from '../../core/run-config/agent-file.ts';
+import { runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
+import type { Database } from '../../store/database.ts';
+import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
+import { buildSamples } from '../../store/samples/build-samples.ts';
+import { connectionsOf } from '../config/connections.ts';
+import type { Deployment } from '../config/schema.ts';
+import { readTrialRecord, transcript } from '../show/trial-transcript.ts';
+import { withStore } from './connect.ts';
+import { readRunFile } from './read-run-file.ts';
+import { tryAgent } from './try-agent.ts';
+
+type Options = { task: string; agent: string; run?: string; keep?: string; json?: boolean };
+
+/** Runs one trial and returns what `trialgate try` prints. */
+export async function tryCommand(deployment: Deployment, options: Options, signal: AbortSignal): Promise<string> {
+  const keep = options.keep === undefined ? null : resolve(options.keep);
+  if (keep !== null && existsSync(keep))
+    throw new TrialgateError('bad_input', `--keep: ${keep} exists already: name a folder that does not`);
+  const { gatewayUrl, secret } = connectionsOf(deployment);
+  return withStore(deployment, async (db) => {
+    const tryout = {
+      task: resolve(options.task),
+      agent: isAgentPath(options.agent) ? resolve(options.agent) : options.agent,
+      config: await settingsOfTrials(db, options.run),
+      keep,
+    };
+    const { home, unsandboxed } = deployment;
+    const report = (line: string) => console.error(line);
+    const trialId = await tryAgent(tryout, { db, gatewayUrl, secret, home, unsandboxed, report }, signal);
+    const trial = await readTrialRecord(db, trialId);
+    const samples = buildSamples(await readTrainableCalls(db, { trialId, attempt: trial.attempt })).map(
+      ({ tokenIds, lossMask, callIds }) => ({
+        tokens: tokenIds.length,
+        trained_tokens: lossMask.reduce((sum, value) => sum + value, 0),
+        calls: callIds.length,
+      }),
+    );
+    if (options.json) return JSON.stringify({ ...trial, samples }, null, 2);
+    const lines = samples.map(
+      ({ tokens, trained_tokens: trained, calls }, index) =>
+        `sample ${index + 1}: ${tokens} tokens, ${trained} of them trained, from ${calls} call(s)`,
+    );
+    return [
+      transcript(trial),
+      '',
+      ...(lines.length > 0 ? lines : ['no sample: none of its calls can be trained']),
+    ].join('\n');
+  });
+}
+
+/** Returns the settings of a run, of a run file, or the defaults. Only those that concern a trial are used. */
+async function settingsOfTrials(db: Database, run: string | undefined): Promise<RunConfig> {
+  if (run === undefined) return runConfig.parse({ model: 'policy', tasks: ['none'], iterations: 1 });
+  return /[/.]/.test(run) && existsSync(run) ? readRunFile(run) : readRun(db, run);
+}

@@ -1,0 +1,69 @@
+import { z } from 'zod';
+import { NETWORKS } from '../networks.ts';
+
+/** The form of an agent's name, which is also its file's. */
+export const AGENT_NAME = /^[a-z0-9][a-z0-9-]*$/;
+
+/** The form of a mount's name. It is part of a placeholder and of a path. */
+const MOUNT_NAME = /^[a-z0-9][a-z0-9_-]*$/;
+
+/**
+ * An agent as data, in a file of its own or within a run file. `command` and `env` may contain {python} {agents} {work} {model} {base_url}
+ * {api_key} {mounts.NAME}.
+ */
+export const agentFile = z.strictObject({
+  /** Absent: the file's name, or within a run file its position. */
+  name: z.string().regex(AGENT_NAME, 'lower-case letters, digits and dashes').optional(),
+  description: z.string().min(1).optional(),
+  command: z.array(z.string().min(1)).min(1),
+  /** The folder in which it starts, within the work folder. */
+  workdir: z
+    .string()
+    .regex(/^(?!\/)(?!(?:.*\/)?\.\.(?:\/|$))/, 'a folder within the work folder, such as `src`')
+    .default('.'),
+  /** The agent gets these besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY. */
+  env: z.record(z.string(), z.string()).default({}),
+  /** How the agent gets its task besides the file `instruction.md`: not at all, as the last argument of its command, or as its standard input. */
+  instruction: z.enum(['file', 'argument', 'stdin']).default('file'),
+  /** The exit codes that mean that the agent is done. */
+  success_exit_codes: z.array(z.int().min(0).max(255)).min(1).default([0]),
+  /** More files of the host that the agent can read, by name. Relative paths are relative to the file. */
+  mounts: z
+    .record(z.string().regex(MOUNT_NAME, 'lower-case letters, digits, dashes and underscores'), z.string().min(1))
+    .default({}),
+  /** `gateway` lets the agent reach only the gateway. `host` lets it reach all that the host reaches. A run file can override this. */
+  network: z.enum(NETWORKS).default('gateway'),
+  limits: z
+    .strictObject({
+      /** At most the task's own limit. */
+      seconds: z.number().positive().optional(),
+      memory_mb: z.number().positive().optional(),
+      processes: z.int().min(1).default(64),
+      /** The most bytes of stdout and stderr together. */
+      output_bytes: z.int().min(1).default(1_048_576),
+    })
+    .prefault({}),
+});
+
+export type AgentFile = z.output<typeof agentFile>;
+
+/** An entry of a run file's `agents`: the name of a bundled agent, the path of an agent's file, or the agent itself. */
+export const agentEntry = z.union([z.string().min(1), agentFile]);
+export type AgentEntry = z.output<typeof agentEntry>;
+
+const INLINE = 'inline:';
+
+/** True when the entry is the path of an agent's file, not a name. */
+export const isAgentPath = (entry: string): boolean => entry.includes('/') || /\.ya?ml$/.test(entry);
+
+/** Returns the text by which records and workflows call each agent of a run: its name, its file, or `inline:` and its name or position. */
+export const agentLabels = (agents: readonly AgentEntry[]): string[] =>
+  agents.map((entry, index) => (typeof entry === 'string' ? entry : `${INLINE}${entry.name ?? index + 1}`));
+
+/** Returns the label of the agent whose turn it is. */
+export function agentInTurn(agents: readonly AgentEntry[], position: number): string {
+  const labels = agentLabels(agents);
+  return labels[position % labels.length] ?? '';
+}
+
+export const isInlineAgent = (label: string): boolean => label.startsWith(INLINE);
