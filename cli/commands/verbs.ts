@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { register as cancel } from './cancel.ts';
 import { register as check } from './check.ts';
 import { register as config } from './config.ts';
 import { register as configure } from './configure.ts';
@@ -23,6 +24,7 @@ import { register as status } from './status.ts';
 import { register as stop } from './stop.ts';
 import { register as supervise } from './supervise.ts';
 import { register as train } from './train.ts';
+import { register as trials } from './trials.ts';
 import { register as tryVerb } from './try.ts';
 import { register as up } from './up.ts';
 import { register as worker } from './worker.ts';
@@ -36,9 +38,11 @@ export const verbs: ((root: Command) => void)[] = [
   tryVerb,
   train,
   show,
+  trials,
   pause,
   resume,
   stop,
+  cancel,
   configure,
   skip,
   extend,

@@ -1,10 +1,10 @@
 import { basename, extname } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { checkRun } from '../../activities/run/check-run.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
+import { cancelRun } from './cancel-run.ts';
 import { withDeployment, type DeploymentClients } from './connect.ts';
 import { defaultRunName } from './name-run.ts';
 import { readRunFile } from './read-run-file.ts';
@@ -48,20 +48,14 @@ export async function watchAndPrint(
   try {
     await watchRun(connected, runId, signal);
   } catch (error) {
-    if (options.cancelOnFailure) await cancelRun(connected, runId);
-    else if (signal.aborted) console.error(`run ${runId} goes on; "npx trialgate show ${runId}" shows its state`);
+    if (options.cancelOnFailure) {
+      console.error(`cancelling run ${runId}; to continue it: npx trialgate up, then npx trialgate resume ${runId}`);
+      await cancelRun(connected, runId).catch(() => {});
+    } else if (signal.aborted) console.error(`run ${runId} goes on; "npx trialgate show ${runId}" shows its state`);
     throw error;
   }
   const record = await readRunRecord(connected.db, runId);
   console.log(options.json ? JSON.stringify(record, null, 2) : runTable(record));
-}
-
-/** Cancels a run: stops its agents and keeps what is finished. Waits at most 20 s, because someone who pressed Ctrl-C waits. */
-async function cancelRun({ client }: DeploymentClients, runId: string): Promise<void> {
-  const handle = client.workflow.getHandle(runId);
-  console.error(`cancelling run ${runId}; to continue it: npx trialgate up, then npx trialgate resume ${runId}`);
-  await handle.cancel().catch(() => {});
-  await Promise.race([handle.result().catch(() => {}), sleep(20_000, undefined, { ref: false })]);
 }
 
 export function wholeNumber(text: string, flag: string): number {

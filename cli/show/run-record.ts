@@ -24,6 +24,8 @@ export type Summary = {
   groups: number;
   /** The number of groups that are left out of every batch, by reason. */
   dropped: Partial<Record<DropReason, number>>;
+  /** The number of groups whose trials all have the same reward. Their advantages are 0, so a step learns nothing from them. */
+  equal_groups: number;
   trials: Partial<Record<Outcome | 'open', number>>;
   /** The number of attempts that failed and were run again. */
   repeated_attempts: number;
@@ -124,8 +126,15 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
     const ours = callCounts.filter(({ groupId }) => groupId !== null && ids.has(groupId));
     const callsThat = (which: (continuation: string | null) => boolean) =>
       ours.filter(({ continuation }) => which(continuation)).reduce((sum, row) => sum + row.calls, 0);
+    const rewardsByGroup = Object.values(
+      Object.groupBy(
+        present.filter((trial) => trial.rewards),
+        ({ groupId }) => groupId ?? '',
+      ),
+    ).map((ofGroup = []) => new Set(ofGroup.map((trial) => weightedReward(trial.rewards ?? {}, weights))));
     return {
       groups: ids.size,
+      equal_groups: rewardsByGroup.filter((distinct) => distinct.size === 1).length,
       dropped: tally([...own.values()].flatMap(({ dropped }) => dropped ?? [])),
       trials: tally(present.map(({ outcome }) => outcome)),
       repeated_attempts: present.reduce((sum, { id }) => sum + Math.max(0, (attemptsOf[id] ?? 1) - 1), 0),

@@ -32,9 +32,22 @@ export function runTable(record: Omit<RunRecord, 'config'>): string {
     ...done.flatMap(({ iteration, skipped }) =>
       skipped === null ? [] : [`iteration ${iteration} made no update: ${skipped}`],
     ),
+    ...done.flatMap((row) => noSignal(row) ?? []),
     ...record.quarantined.map(({ task, reason }) => `quarantined: ${task.split('/').at(-1)}: ${reason}`),
     ...later.map(evaluationLine),
   ].join('\n\n');
+}
+
+/** Says so when a step learned nothing because no group has trials with different rewards. Null: it learned. */
+function noSignal({
+  iteration,
+  skipped,
+  metrics,
+  groups,
+  equal_groups,
+}: RunRecord['iterations'][number]): string | null {
+  if (skipped !== null || metrics['actor/updates'] !== 0) return null;
+  return `iteration ${iteration} has no learning signal: ${equal_groups} of ${groups} groups have equal rewards. Choose tasks that the policy solves sometimes, a larger group_size, or filter_groups`;
 }
 
 /** Returns one evaluation as a line. */

@@ -13,7 +13,9 @@ import { withWorkers } from '../support/harness/workflow-worker.ts';
 import { useTemporal } from '../support/harness/use-temporal.ts';
 import { INSTALLS } from '../../cli/folders.ts';
 import { recordsOver } from '../support/harness/records-over.ts';
+import { cancelRun } from '../../cli/run/cancel-run.ts';
 import { resumeRun } from '../../cli/run/resume-run.ts';
+import { until } from '../support/harness/until.ts';
 import { startRun } from '../../cli/run/start-run.ts';
 
 const environment = useTemporal();
@@ -146,4 +148,28 @@ test('a resume that comes while a cancelled run still ends waits for its end and
     },
   );
   expect((await db.select().from(runs).where(eq(runs.id, 'ending')))[0]?.status).toBe('completed');
+});
+
+test('a run that a person cancels ends as cancelled, and a run that is not under way cannot be cancelled', async () => {
+  const { db } = store;
+  const { client } = environment;
+  await using folder = await temporaryHome();
+  const { folder: task } = await taskWith(folder.home, 'true');
+  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const world = new FakeWorld();
+  const { held } = hold(world, /./);
+  const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home: folder.home });
+  await withWorkers(
+    environment,
+    { trialgate: { ...general, openTrial }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
+    async () => {
+      await startRun(client, 'unwanted', config);
+      await until(() => held.size === 2);
+      expect(await cancelRun({ client }, 'unwanted')).toMatch(/^run unwanted is cancelled; .*resume unwanted$/);
+      const [run] = await db.select().from(runs).where(eq(runs.id, 'unwanted'));
+      expect(run?.status).toBe('cancelled');
+      await expect(cancelRun({ client }, 'unwanted')).rejects.toThrow(/no run unwanted is under way/);
+      await expect(cancelRun({ client }, 'nobody')).rejects.toThrow(/no run nobody is under way/);
+    },
+  );
 });

@@ -1,0 +1,27 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TrialgateError } from '../../core/errors.ts';
+import type { DeploymentClients } from './connect.ts';
+
+/** How long a person waits for the run's end. It goes on ending afterwards. */
+const WAIT_MS = 20_000;
+
+/**
+ * Cancels a run: cuts its trials, releases its engines, and keeps what is finished. Returns a sentence about the result.
+ * @throws TrialgateError `not_found` when no such run is under way
+ */
+export async function cancelRun({ client }: Pick<DeploymentClients, 'client'>, runId: string): Promise<string> {
+  const handle = client.workflow.getHandle(runId);
+  const description = await handle.describe().catch(() => null);
+  if (description?.status.name !== 'RUNNING')
+    throw new TrialgateError('not_found', `no run ${runId} is under way: "trialgate show" lists all runs`);
+  await handle.cancel();
+  const ended = handle.result().then(
+    () => true,
+    () => true,
+  );
+  const isOver = await Promise.race([ended, sleep(WAIT_MS, false, { ref: false })]);
+  const goOn = `to continue it: npx trialgate resume ${runId}`;
+  return isOver
+    ? `run ${runId} is cancelled; ${goOn}`
+    : `run ${runId} is being cancelled, its trials still end; ${goOn} afterwards`;
+}

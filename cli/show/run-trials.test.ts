@@ -1,0 +1,76 @@
+import { expect, test } from 'vitest';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { groups, iterations, policyVersions, runs, trials } from '../../store/schema.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { readRunRecord } from './run-record.ts';
+import { runTable } from './run-table.ts';
+import { listRunTrials, trialsTable } from './run-trials.ts';
+
+const store = useDatabase();
+const GROUP = { kind: 'train' as const, take: 1, agent: 'oneshot', size: 2, policyVersion: 0 };
+
+/** Stores a run with one finished iteration of two groups, whose trials have these rewards. */
+async function runWith(runId: string, rewards: (number | null)[][], updates: number): Promise<void> {
+  const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
+  await store.db.insert(runs).values({ id: runId, config });
+  await store.db.insert(iterations).values({ runId, iteration: 0, take: 1, policyVersion: 0, status: 'done' });
+  const version = { runId, checkpoint: '/c', checkpointSha256: 'c', canary: { token_ids: [], logprobs: [] } };
+  await store.db.insert(policyVersions).values([
+    { ...version, version: 0, stepKey: 'base' },
+    { ...version, version: 1, stepKey: 'k', iteration: 0, take: 1, metrics: { 'actor/updates': updates } },
+  ]);
+  for (const [ordinal, ofGroup] of rewards.entries()) {
+    const groupId = `${runId}/0.1/${ordinal}`;
+    await store.db.insert(groups).values({ ...GROUP, id: groupId, runId, iteration: 0, ordinal, task: '/tasks/add' });
+    await store.db.insert(trials).values(
+      ofGroup.map((reward, trialIndex) => ({
+        id: `${runId}-0.1-${ordinal}-${trialIndex}`,
+        runId,
+        groupId,
+        trialIndex,
+        task: '/tasks/add',
+        agent: 'oneshot',
+        attempt: 1,
+        ...(reward === null
+          ? { outcome: 'agent_error' as const, reason: 'KeyError: 7' }
+          : { outcome: 'scored' as const, rewards: { reward } }),
+      })),
+    );
+  }
+}
+
+test('a run’s trials are listed with their rewards and reasons, all of them or those of one outcome', async () => {
+  await runWith('listed', [[1, null]], 1);
+  const all = await listRunTrials(store.db, 'listed');
+  expect(all).toMatchObject([
+    { trial: 'listed-0.1-0-0', iteration: 0, outcome: 'scored', reward: 1, reason: null },
+    { trial: 'listed-0.1-0-1', outcome: 'agent_error', reward: null, reason: 'KeyError: 7' },
+  ]);
+  const failed = await listRunTrials(store.db, 'listed', { outcome: 'agent_error', iteration: 0 });
+  expect(trialsTable(failed)).toMatch(/listed-0\.1-0-1 +add +oneshot +1 +agent_error +– +0 +KeyError: 7/);
+  expect(trialsTable(await listRunTrials(store.db, 'listed', { outcome: 'open' }))).toBe('no such trials');
+  await expect(listRunTrials(store.db, 'unknown')).rejects.toThrow(/there is no run unknown/);
+});
+
+test('`show` says that a step has no learning signal when the rewards of each group are equal', async () => {
+  await runWith(
+    'flat',
+    [
+      [1, 1],
+      [0, 0],
+    ],
+    0,
+  );
+  const record = await readRunRecord(store.db, 'flat');
+  expect(record.iterations).toMatchObject([{ groups: 2, equal_groups: 2 }]);
+  expect(runTable(record)).toContain('iteration 0 has no learning signal: 2 of 2 groups have equal rewards');
+  await runWith(
+    'mixed',
+    [
+      [1, 0],
+      [0, 0],
+    ],
+    1,
+  );
+  expect(runTable(await readRunRecord(store.db, 'mixed'))).not.toContain('no learning signal');
+});
