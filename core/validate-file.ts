@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { describeIssues } from './describe-issues.ts';
 import { TrialgateError } from './errors.ts';
 
 /**
@@ -8,6 +9,8 @@ import { TrialgateError } from './errors.ts';
 export function validateFile<S extends z.ZodType>(schema: S, content: unknown, file: string): z.output<S> {
   const parsed = schema.safeParse(content);
   if (parsed.success) return parsed.data;
-  const faults = parsed.error.issues.map((issue) => `${issue.path.join('.') || '(top level)'}: ${issue.message}`);
+  const faults = describeIssues(parsed.error, schema).map(
+    ({ path, message }) => `${path || '(top level)'}: ${message}`,
+  );
   throw new TrialgateError('bad_input', `${file}: ${faults.join('; ')}`);
 }

@@ -1,9 +1,11 @@
-import { isGrpcDeadlineError } from '@temporalio/client';
+import { isGrpcDeadlineError, type WorkflowHandle } from '@temporalio/client';
 import { and, eq, isNotNull } from 'drizzle-orm';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { readRun } from '../../activities/run/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { iterations, runs } from '../../store/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
 import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 import { startRescoring } from './rescore-run.ts';
@@ -17,7 +19,9 @@ export async function resumeRun({ client, db }: DeploymentClients, runId: string
   const description = await handle.describe().catch(() => null);
   if (description?.status.name === 'RUNNING') {
     try {
-      return await updateRun(client, runId, 'resume');
+      const answer = await updateRun(client, runId, 'resume');
+      await unblocked(handle);
+      return answer;
     } catch (error) {
       if (!(error instanceof TrialgateError && error.code === 'not_found')) throw error;
       // The run is ending or has just ended. It can start again once it has closed.
@@ -28,6 +32,17 @@ export async function resumeRun({ client, db }: DeploymentClients, runId: string
   if (await isRescoring(db, runId)) await startRescoring(client, runId, config);
   else await startRun(client, runId, config, { resume: true });
   return `run ${runId} goes on`;
+}
+
+/** A run that fails again at once looks as if it had stayed blocked. */
+const UNBLOCKED_MS = 10_000;
+
+/** Waits until the run has left the phase `blocked`. Before that, the store has still the status that a watcher would take for the run's end. */
+async function unblocked(handle: WorkflowHandle): Promise<void> {
+  for (const end = Date.now() + UNBLOCKED_MS; Date.now() < end; await sleep(100)) {
+    const report = await handle.query<RunStatusReport>('status').catch(() => null);
+    if (report?.phase !== 'blocked') return;
+  }
 }
 
 /** A run that ends waits up to a minute for its groups, and then for the store. */

@@ -12,7 +12,32 @@ const fault = (changes: object): string => {
 };
 
 test.each([
-  ['an unknown key', { itterations: 3 }, 'itterations: unknown setting'],
+  ['an unknown key', { itterations: 3 }, 'itterations: unknown setting, did you mean `iterations`?'],
+  [
+    'an unknown key in an agent',
+    { agents: [{ comand: ['x'], command: ['x'] }] },
+    'agents.0.comand: unknown setting, did you mean `command`?',
+  ],
+  [
+    'an agent without a command',
+    { agents: ['oneshot', { name: 'mine' }] },
+    'agents.1.command: Invalid input: expected array',
+  ],
+  [
+    'an agent that is neither a text nor an object',
+    { agents: [7] },
+    'agents.0: Invalid input: expected string or object (found 7)',
+  ],
+  [
+    'two agents of one name',
+    {
+      agents: [
+        { name: 'a', command: ['x'] },
+        { name: 'a', command: ['y'] },
+      ],
+    },
+    'agents: two agents in this list have the name a',
+  ],
   ['an unknown nested key', { optim: { learning_rate: 1 } }, 'optim.learning_rate: unknown setting'],
   [
     'a wrong type',

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import { describeIssues } from '../describe-issues.ts';
 import { TrialgateError } from '../errors.ts';
 import { isStorable } from '../json.ts';
 import { runConfig, type RunConfig } from './run-config.ts';
@@ -15,19 +15,20 @@ export function parseRunConfig(raw: unknown, source = 'run file'): RunConfig {
       'bad_input',
       `${source} is not valid:\n  a text has the character NUL or half a surrogate pair, which cannot be stored: remove it`,
     );
-  const faults = parsed.error.issues.map((issue) => `  ${describe(issue, raw)}`);
+  const faults = describeIssues(parsed.error, runConfig).map(({ path, message, isUnknownKey }) =>
+    isUnknownKey ? `  ${path}: ${message}` : `  ${path || '(the whole file)'}: ${message} (found ${found(raw, path)})`,
+  );
   throw new TrialgateError('bad_input', `${source} is not valid:\n${faults.join('\n')}`);
 }
 
-function describe(issue: z.core.$ZodIssue, raw: unknown): string {
-  const field = issue.path.join('.') || '(the whole file)';
-  if (issue.code === 'unrecognized_keys') {
-    const prefix = issue.path.length ? `${field}.` : '';
-    return `${issue.keys.map((key) => prefix + key).join(', ')}: unknown setting`;
-  }
-  const found = issue.path.reduce<unknown>(
-    (value, key) => (value !== null && typeof value === 'object' ? Reflect.get(value, key) : undefined),
-    raw,
-  );
-  return `${field}: ${issue.message} (found ${found === undefined ? 'nothing' : JSON.stringify(found)})`;
+/** Returns what a file has at this path. */
+function found(raw: unknown, path: string): string {
+  const value = path
+    .split('.')
+    .filter(Boolean)
+    .reduce<unknown>(
+      (outer, key) => (outer !== null && typeof outer === 'object' ? Reflect.get(outer, key) : undefined),
+      raw,
+    );
+  return value === undefined ? 'nothing' : JSON.stringify(value);
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from .prefix import PrefixStates
 NAME = "trialgate_trie"
 MAX_PADDING = 1.4
 HIDDEN = -1e30
-# The most attention weights of a layer that stay in memory until its backward pass: 64 MiB in bfloat16.
+# A layer with more attention weights computes its attention again in the backward pass, and keeps neither them nor the
+# keys and values of each block. At long prompts these would be most of a step's memory.
 KEPT_WEIGHTS = 2**25
 
 
@@ -54,6 +56,11 @@ class Plan:
     check: Callable[[], None]
     prefix: PrefixStates | None = None
     is_prefix: bool = False
+
+    @property
+    def pairs(self) -> int:
+        """The number of (query, key) pairs, with padding: a layer has one attention weight for each pair and head."""
+        return sum(len(bucket.queries) * len(bucket.keys) // bucket.blocks for bucket in self.buckets)
 
 
 def _bucket(blocks: list[Block], device: torch.device) -> tuple[Bucket, np.ndarray]:
@@ -150,7 +157,9 @@ def attend(
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
         return out.transpose(1, 2), None
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-    outs = [_attend_bucket(bucket, query, key, value, variant) for bucket in trie_plan.buckets]
+    is_long = trie_plan.pairs * query.shape[1] > KEPT_WEIGHTS and not _keeps_no_weights(query, variant)
+    attend_bucket = partial(checkpoint, _attend_bucket, use_reentrant=False) if is_long else _attend_bucket
+    outs = [attend_bucket(bucket, query, key, value, variant) for bucket in trie_plan.buckets]
     return torch.cat(outs).index_select(0, trie_plan.order).unsqueeze(0), None
 
 
@@ -166,24 +175,16 @@ def _attend_bucket(
     visible = places <= depths
     if variant.window is not None:
         visible &= places > depths - variant.window
-    if q.device.type == "cpu" or not variant.is_fused:
-        out = _bounded_attention(q, k, v, visible, variant)
+    if not _keeps_no_weights(q, variant):
+        out = _matmul_attention(q, k, v, visible, variant)
     else:
         out = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=variant.scaling, enable_gqa=True)
     return out.transpose(1, 2).flatten(0, 1)
 
 
-def _bounded_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, variant: Variant
-) -> torch.Tensor:
-    """Computes `_matmul_attention`. Long attention weights are computed again in the backward pass, not kept.
-
-    A layer keeps one weight for each head, query and key, so at long prompts they would be most of a step's memory.
-    """
-    weights = visible.numel() * q.shape[1]
-    if weights <= KEPT_WEIGHTS or not torch.is_grad_enabled():
-        return _matmul_attention(q, k, v, visible, variant)
-    return checkpoint(_matmul_attention, q, k, v, visible, variant, use_reentrant=False, preserve_rng_state=False)
+def _keeps_no_weights(query: torch.Tensor, variant: Variant) -> bool:
+    """Returns True when PyTorch's fused kernel computes it, which computes the weights again in its backward pass."""
+    return query.device.type != "cpu" and variant.is_fused
 
 
 def _matmul_attention(

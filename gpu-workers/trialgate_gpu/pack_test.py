@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from . import attention
 from .head import backward_through_head, token_logprobs
 from .pack import chain, make_packs
 from .policy import Policy
@@ -64,8 +65,12 @@ def test_a_packs_log_probabilities_equal_those_of_transformers_own_forward_pass(
         np.testing.assert_allclose(found[item.sample], expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("kept_weights", [attention.KEPT_WEIGHTS, 0])
 @pytest.mark.parametrize("by_sequence", [False, True])
-def test_the_trainers_gradient_through_a_pack_equals_that_of_pytorch_autograd(tiny_model, by_sequence):
+def test_the_trainers_gradient_through_a_pack_equals_that_of_pytorch_autograd_also_where_attention_is_recomputed(
+    tiny_model, by_sequence, kept_weights, monkeypatch
+):
+    monkeypatch.setattr(attention, "KEPT_WEIGHTS", kept_weights)
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
     gradient = policy.start_gradient()

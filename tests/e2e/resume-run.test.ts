@@ -1,6 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { eq } from 'drizzle-orm';
 import { execFile } from 'node:child_process';
+import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
@@ -170,6 +171,43 @@ test('a run that a person cancels ends as cancelled, and a run that is not under
       expect(run?.status).toBe('cancelled');
       await expect(cancelRun({ client }, 'unwanted')).rejects.toThrow(/no run unwanted is under way/);
       await expect(cancelRun({ client }, 'nobody')).rejects.toThrow(/no run nobody is under way/);
+    },
+  );
+});
+
+test('a blocked run that is resumed does not count as blocked any more when `resume` has returned', async () => {
+  const { db } = store;
+  const { client } = environment;
+  await using folder = await temporaryHome();
+  const { folder: task } = await taskWith(folder.home, 'true');
+  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const world = new FakeWorld();
+  let isBroken = true;
+  world.trainStep = async () => {
+    if (isBroken) throw ApplicationFailure.nonRetryable('the disk is full');
+  };
+  const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home: folder.home });
+  // The store takes a while to say that the run goes on.
+  const setRunStatus: typeof general.setRunStatus = async (input) => {
+    if (input.status === 'running') await delay(1_000);
+    return general.setRunStatus(input);
+  };
+  const statusOf = async () => (await db.select().from(runs).where(eq(runs.id, 'mended')))[0]?.status;
+  await withWorkers(
+    environment,
+    {
+      trialgate: { ...general, openTrial, setRunStatus },
+      sandboxes: { openTrial },
+      host: world.host(),
+      gpu: world.gpu(),
+    },
+    async () => {
+      const handle = await startRun(client, 'mended', config);
+      await until(async () => (await statusOf()) === 'blocked');
+      isBroken = false;
+      await resumeRun({ client, db }, 'mended');
+      expect(await statusOf()).not.toBe('blocked');
+      await handle.result();
     },
   );
 });
