@@ -2,6 +2,7 @@ import { chmodSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { Agent, request } from 'undici';
 import { TrialgateError } from '../../../core/errors.ts';
+import { resolveModel } from '../../../activities/run/resolve-paths.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import { deviceOf } from '../device.ts';
@@ -10,15 +11,16 @@ import type { Plan } from '../plan.ts';
 /** Returns our own vLLM. It listens on a Unix socket that no sandbox can reach, because its control routes have no authentication. */
 export function engine(plan: Plan): Component {
   const { engineSocket: socket, config } = plan;
+  const model = resolveModel(config.model);
   return {
     name: 'vllm',
     address: `unix:${socket}`,
     needs: [],
     async prepare() {
-      if (path.isAbsolute(config.model) && !existsSync(config.model)) {
+      if (path.isAbsolute(model) && !existsSync(model)) {
         throw new TrialgateError(
           'missing_prerequisite',
-          `the model ${config.model} is not there: run \`npx trialgate install\`, or name another with --model`,
+          `the model ${model} is not there: run \`npx trialgate install\`, or name another with --model`,
         );
       }
       mkdirSync(path.dirname(socket), { recursive: true, mode: 0o700 });
@@ -31,7 +33,7 @@ export function engine(plan: Plan): Component {
         '-m',
         'vllm.entrypoints.openai.api_server',
         '--model',
-        config.model,
+        model,
         '--served-model-name',
         'policy',
         '--uds',
@@ -72,7 +74,7 @@ export const headArguments = (dtype: 'model' | 'float32'): string[] =>
 
 function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
   const { cache } = plan.folders;
-  const local = path.isAbsolute(plan.config.model);
+  const local = path.isAbsolute(resolveModel(plan.config.model));
   const onCpu = deviceOf(plan.config.device) === 'cpu';
   return environment({
     VLLM_SERVER_DEV_MODE: '1',
