@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { isAbsolute, resolve } from 'node:path';
 import { isAgentPath } from '../../core/run-config/agent-file.ts';
 import { REPOSITORY } from '../../core/repository.ts';
+import { resolveMounts } from '../sandbox/load-agent.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 /** Returns the folder of a model, of an installed one too; any other name is that of one on a hub and stays. */
@@ -18,10 +19,7 @@ export function resolvePaths(config: RunConfig, base: string = REPOSITORY): RunC
     model: resolveModel(config.model, base),
     agents: config.agents.map((entry) => {
       if (typeof entry === 'string') return isAgentPath(entry) ? from(entry) : entry;
-      return {
-        ...entry,
-        mounts: Object.fromEntries(Object.entries(entry.mounts).map(([name, path]) => [name, from(path)])),
-      };
+      return { ...entry, mounts: resolveMounts(entry, base) };
     }),
     tasks: config.tasks.map(from),
     evaluation: { ...config.evaluation, tasks: config.evaluation.tasks.map(from) },

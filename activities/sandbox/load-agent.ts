@@ -48,9 +48,12 @@ export async function loadAgent(entry: AgentEntry, bundled: string = agentsFolde
       'bad_input',
       `${file}: an agent can read all of its file's folder, and ${folder} has the deployment's own files: put the file into a folder of its own`,
     );
-  const mounts = Object.fromEntries(Object.entries(agent.mounts).map(([key, path]) => [key, resolve(folder, path)]));
-  return checked({ ...agent, name: name ?? named, folder, mounts }, file);
+  return checked({ ...agent, name: name ?? named, folder, mounts: resolveMounts(agent, folder) }, file);
 }
+
+/** Returns the paths of an agent's mounts, resolved from `base`. */
+export const resolveMounts = ({ mounts }: Pick<AgentFile, 'mounts'>, base: string): Record<string, string> =>
+  Object.fromEntries(Object.entries(mounts).map(([name, path]) => [name, resolve(base, path)]));
 
 export async function listAgents(folder: string = agentsFolder): Promise<string[]> {
   const files = await readdir(folder).catch(() => []);

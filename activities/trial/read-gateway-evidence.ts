@@ -1,4 +1,4 @@
-import { and, eq, gte, inArray, isNotNull, sql } from 'drizzle-orm';
+import { and, eq, gte, inArray, isNotNull, sql, type SQL } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, calls } from '../../store/schema.ts';
@@ -23,10 +23,7 @@ export async function readGatewayEvidence(
   const hasGatewayFailed =
     gatewayFailedAt !== null &&
     Date.now() - gatewayFailedAt < BEFORE_ITS_END_MS &&
-    (await db.$count(
-      calls,
-      and(ofAttempt, eq(calls.status, 'completed'), gte(calls.endedAt, new Date(gatewayFailedAt))),
-    )) === 0;
+    (await countAnswers(db, ofAttempt, gte(calls.endedAt, new Date(gatewayFailedAt)))) === 0;
   const answeredLater = sql`exists (select from calls later where later.trial_id = ${trialId} and later.attempt = ${attempt}
     and later.status = 'completed' and later.started_at >= ${calls.endedAt})`;
   const [failed] = await db
@@ -46,7 +43,7 @@ export async function readGatewayEvidence(
     attempts,
     and(eq(attempts.trialId, trialId), eq(attempts.outcome, 'infra_error'), isNotNull(attempts.evidence)),
   );
-  const { fault, reason } = failed ?? (await refusedByStore(db, { trialId, attempt })) ?? {};
+  const { fault, reason } = failed ?? (await refusedByStore(db, { trialId, attempt }, ofAttempt)) ?? {};
   if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store')
     return { hasGatewayFailed, unanswered: null, earlier, enginesAnswer: true };
   // Reads only trials of the run that are open or ended a moment ago, because an attempt can take hours and a run has many trials.
@@ -64,18 +61,15 @@ export async function readGatewayEvidence(
 async function refusedByStore(
   db: Database,
   { trialId, attempt }: Pick<EndedAttempt, 'trialId' | 'attempt'>,
+  ofAttempt: SQL | undefined,
 ): Promise<{ fault: 'store'; reason: string } | null> {
   const { latest = [] } = (await readRefusals(db, trialId)) ?? {};
   const refused = latest.find((each) => each.attempt === attempt && each.code === 'store_unavailable');
   if (!refused || Date.now() - Date.parse(refused.at) > BEFORE_ITS_END_MS) return null;
-  const answered = await db.$count(
-    calls,
-    and(
-      eq(calls.trialId, trialId),
-      eq(calls.attempt, attempt),
-      eq(calls.status, 'completed'),
-      gte(calls.startedAt, new Date(refused.at)),
-    ),
-  );
+  const answered = await countAnswers(db, ofAttempt, gte(calls.startedAt, new Date(refused.at)));
   return answered > 0 ? null : { fault: 'store', reason: `${refused.code}: ${refused.message}` };
 }
+
+/** Counts the calls of an attempt that the agent got an answer to. */
+const countAnswers = (db: Database, ofAttempt: SQL | undefined, since: SQL): Promise<number> =>
+  db.$count(calls, and(ofAttempt, eq(calls.status, 'completed'), since));

@@ -2,10 +2,8 @@ import { completeTrial } from '../../store/queries/complete-trial.ts';
 import type { Deps } from '../deps.ts';
 import { VerifierError } from '../sandbox/errors.ts';
 import { isolation } from '../sandbox/isolation.ts';
-import { judgeWork } from '../sandbox/judge-work.ts';
-import type { ProcessResult } from '../sandbox/run-process.ts';
 import type { Task } from '../../core/task.ts';
-import { keepOutput } from './keep-output.ts';
+import { judgeAndKeepOutput } from './keep-output.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
 export type TrialVerdict = {
@@ -17,8 +15,8 @@ export type TrialVerdict = {
   seconds: Record<string, number>;
 };
 
-/** Limits the verifier to the trial's remaining time. */
-const within = (task: Task, seconds: number): Task => ({
+/** Limits the verifier to these seconds. */
+export const limitVerifier = (task: Task, seconds: number): Task => ({
   ...task,
   verifier: { ...task.verifier, timeoutSec: Math.min(task.verifier.timeoutSec, seconds) },
 });
@@ -28,18 +26,16 @@ export const verifyTrial =
   (deps: Deps) =>
   async (input: { trialId: string; attempt: number; seconds: number }): Promise<TrialVerdict> => {
     const start = performance.now();
-    const printed: Pick<ProcessResult, 'stdout' | 'stderr'>[] = [];
     const elapsed = () => ({ verify: (performance.now() - start) / 1000 });
     try {
       await completeTrial(deps.db, input);
       const verdict = await deps.sandboxes.use(input, ({ sandbox, task }) =>
         whileHeartbeating(async (signal) =>
-          judgeWork({
-            task: within(task, input.seconds),
+          judgeAndKeepOutput(deps.db, input, {
+            task: limitVerifier(task, input.seconds),
             sandbox,
             isolation: await isolation(),
             signal,
-            onOutput: (output) => printed.splice(0, 1, output),
           }),
         ),
       );
@@ -55,7 +51,6 @@ export const verifyTrial =
       if (!(error instanceof VerifierError)) throw error;
       return { outcome: 'verifier_error', reason: error.message, seconds: elapsed() };
     } finally {
-      for (const output of printed) await keepOutput(deps.db, { ...input, program: 'verifier', ...output });
       await deps.sandboxes.close(input);
     }
   };

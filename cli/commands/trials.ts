@@ -1,5 +1,5 @@
 import { Option, type Command } from 'commander';
-import { OUTCOMES } from '../../store/tables/trials.ts';
+import { OUTCOMES, type Outcome } from '../../core/outcomes.ts';
 import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
@@ -29,4 +29,4 @@ export function register(root: Command): void {
     });
 }
 
-type Options = { outcome?: (typeof OUTCOMES)[number] | 'open'; iteration?: string; json?: boolean };
+type Options = { outcome?: Outcome | 'open'; iteration?: string; json?: boolean };

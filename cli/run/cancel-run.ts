@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { TrialgateError } from '../../core/errors.ts';
 import type { DeploymentClients } from './connect.ts';
 
-/** How long a person waits for the run's end. It goes on ending afterwards. */
+/** This command waits so long for the run's end. A run that needs longer ends without it. */
 const WAIT_MS = 20_000;
 
 /**

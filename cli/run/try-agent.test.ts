@@ -15,19 +15,21 @@ const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
 const GRADED =
   'echo judging; grep -q right answer.txt && reward=1 || reward=0; echo $reward > $LOGS_DIR/verifier/reward.txt';
 
+const placeIn = (home: string) => ({
+  db: gateway.db,
+  gatewayUrl: gateway.gateway.url,
+  secret: SECRET,
+  home,
+  unsandboxed: true,
+  report: () => {},
+});
+
 /** Tries an agent, given as a shell command, on a task with this verifier. */
 async function tried(command: string, { judge = GRADED, signal = new AbortController().signal } = {}) {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, judge);
   const keep = join(folder.home, 'kept');
-  const place = {
-    db: gateway.db,
-    gatewayUrl: gateway.gateway.url,
-    secret: SECRET,
-    home: folder.home,
-    unsandboxed: true,
-    report: () => {},
-  };
+  const place = placeIn(folder.home);
   const agent = agentFile.parse({ command: ['sh', '-c', command] });
   const id = await tryAgent({ task: task.folder, agent, config, keep }, place, signal);
   const sandboxes = join(folder.home, 'sandboxes');
@@ -79,14 +81,7 @@ test('a task and an agent that do not exist are refused before a trial is opened
   await using folder = await temporaryHome();
   await mkdir(join(folder.home, 'empty'));
   await writeFile(join(folder.home, 'agent.yaml'), 'command: [x]');
-  const place = {
-    db: gateway.db,
-    gatewayUrl: gateway.gateway.url,
-    secret: SECRET,
-    home: folder.home,
-    unsandboxed: true,
-    report: () => {},
-  };
+  const place = placeIn(folder.home);
   const tryout = { task: join(folder.home, 'empty'), agent: 'oneshot', config, keep: null };
   const count = await gateway.db.query.trials.findMany();
   await expect(tryAgent(tryout, place, new AbortController().signal)).rejects.toThrow(/task\.toml/);

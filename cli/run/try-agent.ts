@@ -4,12 +4,12 @@ import { createSandbox, type Sandbox } from '../../activities/sandbox/create-san
 import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
 import { VerifierError } from '../../activities/sandbox/errors.ts';
 import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
-import { judgeWork } from '../../activities/sandbox/judge-work.ts';
 import { loadAgent, type Agent } from '../../activities/sandbox/load-agent.ts';
 import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
 import { loadTask } from '../../activities/tasks/load-task.ts';
-import { keepOutput } from '../../activities/trial/keep-output.ts';
+import { judgeAndKeepOutput, keepOutput } from '../../activities/trial/keep-output.ts';
 import { samplingOf } from '../../activities/trial/open-trial.ts';
+import { limitVerifier } from '../../activities/trial/verify-trial.ts';
 import { attemptKey } from '../../core/keys.ts';
 import type { AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
@@ -127,27 +127,22 @@ async function runAndVerify(
     : result.ending === 'agent_error'
       ? { outcome: 'agent_error' as const, reason: result.reason ?? undefined }
       : { outcome: 'scored' as const };
-  const printed: { stdout: string; stderr: string }[] = [];
   try {
-    const { rewards, turnRewards, reason } = await judgeWork({
+    const { rewards, turnRewards, reason } = await judgeAndKeepOutput(db, key, {
       task,
       sandbox,
       isolation: await isolation(),
       signal,
-      onOutput: (output) => printed.splice(0, 1, output),
     });
     return { reason, ...own, rewards, turnRewards };
   } catch (error) {
     if (!(error instanceof VerifierError)) throw error;
     return { outcome: 'verifier_error', reason: error.message };
-  } finally {
-    for (const output of printed) await keepOutput(db, { ...key, program: 'verifier', ...output });
   }
 }
 
 /** Limits agent and verifier to the deadline of a run's trials. */
 const within = (task: Task, { deadlines }: RunConfig): Task => ({
-  ...task,
+  ...limitVerifier(task, deadlines.trial),
   agent: { ...task.agent, timeoutSec: Math.min(task.agent.timeoutSec, deadlines.trial) },
-  verifier: { ...task.verifier, timeoutSec: Math.min(task.verifier.timeoutSec, deadlines.trial) },
 });

@@ -120,21 +120,19 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
     const present = rows.flatMap(({ trial }) =>
       trial ? [{ ...trial, outcome: trial.outcome ?? lastOutcome.get(trial.id) ?? ('open' as const) }] : [],
     );
-    const rewards = present.flatMap(({ rewards: named }) => (named ? [weightedReward(named, weights)] : []));
+    const rewarded = present.flatMap(({ groupId, rewards: named }) =>
+      named ? [{ groupId, reward: weightedReward(named, weights) }] : [],
+    );
+    const rewards = rewarded.map(({ reward }) => reward);
+    const rewardsByGroup = [...Map.groupBy(rewarded, ({ groupId }) => groupId).values()];
     const own = new Map(rows.map(({ group }) => [group.id, group]));
     const ids = new Set(own.keys());
     const ours = callCounts.filter(({ groupId }) => groupId !== null && ids.has(groupId));
     const callsThat = (which: (continuation: string | null) => boolean) =>
       ours.filter(({ continuation }) => which(continuation)).reduce((sum, row) => sum + row.calls, 0);
-    const rewardsByGroup = Object.values(
-      Object.groupBy(
-        present.filter((trial) => trial.rewards),
-        ({ groupId }) => groupId ?? '',
-      ),
-    ).map((ofGroup = []) => new Set(ofGroup.map((trial) => weightedReward(trial.rewards ?? {}, weights))));
     return {
       groups: ids.size,
-      equal_groups: rewardsByGroup.filter((distinct) => distinct.size === 1).length,
+      equal_groups: rewardsByGroup.filter((ofGroup) => new Set(ofGroup.map(({ reward }) => reward)).size === 1).length,
       dropped: tally([...own.values()].flatMap(({ dropped }) => dropped ?? [])),
       trials: tally(present.map(({ outcome }) => outcome)),
       repeated_attempts: present.reduce((sum, { id }) => sum + Math.max(0, (attemptsOf[id] ?? 1) - 1), 0),

@@ -23,7 +23,7 @@ export const agentFile = z.strictObject({
     .default('.'),
   /** The agent gets these besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY. */
   env: z.record(z.string(), z.string()).default({}),
-  /** How the agent gets its task besides the file `instruction.md`: not at all, as the last argument of its command, or as its standard input. */
+  /** Every agent finds its task in the file `instruction.md`. `argument` and `stdin` also pass the text: as the last argument of the command, or as standard input. */
   instruction: z.enum(['file', 'argument', 'stdin']).default('file'),
   /** The exit codes that mean that the agent is done. */
   success_exit_codes: z.array(z.int().min(0).max(255)).min(1).default([0]),

@@ -74,7 +74,7 @@ export const calls = pgTable(
     /** The call whose conversation this call continues. */
     parentId: uuid('parent_id'),
     /**
-     * How the call continues its conversation. `clean`: its prompt begins with exactly the parent's ids. `drifted`: its messages
+     * Says how the call continues its conversation. `clean`: its prompt begins with exactly the parent's ids. `drifted`: its messages
      * continue the parent's, its ids do not. `branched`: it continues no call (compaction, a sub-agent, an edited history). Null for a
      * trial's first call, and when the prompt's ids are unknown.
      */

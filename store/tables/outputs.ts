@@ -5,7 +5,7 @@ import { trials } from './trials.ts';
 export const PROGRAMS = ['agent', 'verifier'] as const;
 export type Program = (typeof PROGRAMS)[number];
 
-/** What the programs of an attempt printed: the beginning and the end of each stream (`core/bounded-text.ts`). A later run of a program replaces the earlier one. */
+/** A row keeps what a program of an attempt printed: of each stream the beginning and the end (`core/bounded-text.ts`). If the program runs again, its row is replaced. */
 export const outputs = pgTable(
   'outputs',
   {

@@ -1,8 +1,8 @@
+import { OUTCOMES, type Outcome } from '../../core/outcomes.ts';
 import type { Sampling } from '../../core/sampling-choices.ts';
 import { bigint, doublePrecision, index, integer, jsonb, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
 
-export const OUTCOMES = ['scored', 'truncated', 'agent_error', 'verifier_error', 'infra_error', 'cancelled'] as const;
-export type Outcome = (typeof OUTCOMES)[number];
+export { OUTCOMES, type Outcome };
 
 export const TRIAL_STATUSES = ['created', 'completed', 'deleted'] as const;
 

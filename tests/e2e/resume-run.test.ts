@@ -22,6 +22,10 @@ import { startRun } from '../../cli/run/start-run.ts';
 const environment = useTemporal();
 const store = useDatabase();
 
+/** A run of one iteration with one group of two trials. */
+const oneGroup = (task: string) =>
+  runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+
 test('a failed run that is resumed goes on in the same take and keeps its finished trials', async () => {
   const { db } = store;
   await using folder = await temporaryHome();
@@ -79,7 +83,7 @@ test('a resumed run that Temporal’s CLI resets goes on in a new take', async (
   const { db } = store;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
-  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const config = oneGroup(task);
   const world = new FakeWorld();
   const { held, free } = hold(world, /^reset-0\.1-/);
   const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
@@ -116,7 +120,7 @@ test('a resume that comes while a cancelled run still ends waits for its end and
   const { db } = store;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
-  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const config = oneGroup(task);
   const world = new FakeWorld();
   const { held, free } = hold(world, /^ending-0\.1-/);
   const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
@@ -156,7 +160,7 @@ test('a run that a person cancels ends as cancelled, and a run that is not under
   const { client } = environment;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
-  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const config = oneGroup(task);
   const world = new FakeWorld();
   const { held } = hold(world, /./);
   const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home: folder.home });
@@ -180,7 +184,7 @@ test('a blocked run that is resumed does not count as blocked any more when `res
   const { client } = environment;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
-  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const config = oneGroup(task);
   const world = new FakeWorld();
   let isBroken = true;
   world.trainStep = async () => {

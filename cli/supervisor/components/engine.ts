@@ -53,7 +53,7 @@ export function engine(plan: Plan): Component {
         ...executorOn(deviceOf(config.device)),
         ...config.engine_args,
       ],
-      env: engineEnvironment(plan),
+      env: engineEnvironment(plan, model),
       cwd: plan.folders.home,
     }),
     isReady: async (_pid, signal) => existsSync(socket) && (await healthOf(socket, signal)) === 200,
@@ -72,9 +72,9 @@ export const executorOn = (device: 'cpu' | 'cuda'): string[] =>
 export const headArguments = (dtype: 'model' | 'float32'): string[] =>
   dtype === 'float32' ? ['--hf-overrides', '{"head_dtype": "float32"}'] : [];
 
-function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
+function engineEnvironment(plan: Plan, model: string): NodeJS.ProcessEnv {
   const { cache } = plan.folders;
-  const local = path.isAbsolute(resolveModel(plan.config.model));
+  const local = path.isAbsolute(model);
   const onCpu = deviceOf(plan.config.device) === 'cpu';
   return environment({
     VLLM_SERVER_DEV_MODE: '1',
