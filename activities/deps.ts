@@ -1,5 +1,6 @@
 import type { Client } from '@temporalio/client';
 import type { Database } from '../store/database.ts';
+import type { Graders } from './reward/graders.ts';
 import type { HostSandboxes } from './sandbox/host-sandboxes.ts';
 
 /** The values that activities get from the process that runs them. */
@@ -15,4 +16,6 @@ export type Deps = {
   /** This worker's own task queue: a trial's agent and verifier run where its sandbox is. */
   hostQueue: string;
   sandboxes: HostSandboxes;
+  /** The reward functions that this worker keeps warm. */
+  graders: Graders;
 };

@@ -6,18 +6,30 @@ import { json } from 'node:stream/consumers';
 import { describe, expect, test } from 'vitest';
 import { agentsFolder } from '../activities/sandbox/agents-folder.ts';
 import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
-import { loadAgent } from '../activities/sandbox/load-agent.ts';
+import { listAgents, loadAgent } from '../activities/sandbox/load-agent.ts';
 import { runAgentProcess, type AgentResult } from '../activities/sandbox/run-agent-process.ts';
 import { isolations, temporaryHome, writeFiles } from '../tests/support/harness/sandbox-fixtures.ts';
+import type { RowTask, Task } from '../core/task.ts';
 import { loadTask } from '../activities/tasks/load-task.ts';
 
 type Reply = { status?: number; text: string };
 type ModelRequest = { messages: { role: string; content: string }[]; headers: IncomingMessage['headers']; url: string };
-type Run = AgentResult & { asked: ModelRequest[]; solution: string | null };
+type Run = AgentResult & { asked: ModelRequest[]; solution: string | null; answer: string | null; made: string | null };
 
 const task = await loadTask('tasks/train/add');
 const block = (code: string): string => `Sure!\n\`\`\`python\n${code}\n\`\`\`\nBye.`;
 const right = block('def add(a, b):\n    return a + b');
+
+const FUNCTION = `
+import json, urllib.request
+
+async def run(task, model):
+    body = json.dumps({"model": model.model, "messages": task.messages}).encode()
+    headers = {"authorization": "Bearer " + model.api_key, "content-type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(model.base_url + "/chat/completions", body, headers)) as response:
+        reply = json.load(response)["choices"][0]["message"]["content"]
+    return {"reply": reply, "row": task.row, "instruction": task.instruction}
+`;
 
 /** The files in docs/agents.md, by their path in the folder `agents/`. */
 const document = await readFile(new URL('../docs/agents.md', import.meta.url), 'utf8');
@@ -34,15 +46,26 @@ test('every agent file that docs/agents.md shows is valid', async () => {
   const names = Object.keys(EXAMPLES).flatMap((path) =>
     path.endsWith('.yaml') ? [path.slice(0, -'.yaml'.length)] : [],
   );
-  expect(names).toEqual(['hello', 'looker', 'claude-code', 'codex']);
-  for (const name of names) expect(await loadAgent(join(folder.home, `${name}.yaml`))).toMatchObject({ name });
+  expect(names).toEqual(['hello', 'looker/agent']);
+  for (const name of names)
+    expect(await loadAgent(join(folder.home, `${name}.yaml`))).toMatchObject({ name: name.split('/')[0] });
+});
+
+test('every bundled agent is in the table of docs/agents.md, and its file is valid', async () => {
+  const names = await listAgents();
+  expect(names).toContain('chat');
+  for (const name of names) {
+    expect(await loadAgent(name)).toMatchObject({ name });
+    expect(document).toContain(`\`${name}\``);
+  }
 });
 
 describe.each(await isolations())('$kind', (isolation) => {
-  const run = (name: string, ...replies: Reply[]): Promise<Run> => runIn(agentsFolder, name, ...replies);
+  const run = (name: string, ...replies: Reply[]): Promise<Run> =>
+    runOn(task, join(agentsFolder, `${name}.yaml`), ...replies);
 
-  /** Runs an agent of this folder against a gateway that answers its requests with one reply after the other, and from then on with the last one. */
-  async function runIn(agents: string, name: string, ...replies: Reply[]): Promise<Run> {
+  /** Runs an agent against a gateway that answers its requests with one reply after the other, and from then on with the last one. */
+  async function runOn(of: Task, agent: string, ...replies: Reply[]): Promise<Run> {
     await using folder = await temporaryHome();
     const asked: ModelRequest[] = [];
     const gateway = createServer(async (request, response) => {
@@ -59,10 +82,10 @@ describe.each(await isolations())('$kind', (isolation) => {
     const address = gateway.address();
     const port = address !== null && typeof address === 'object' ? address.port : 0;
     try {
-      const sandbox = await createSandbox({ home: folder.home, trialId: 't', attempt: 1, task });
+      const sandbox = await createSandbox({ home: folder.home, trialId: 't', attempt: 1, task: of });
       const result = await runAgentProcess({
-        agent: await loadAgent(join(agents, `${name}.yaml`)),
-        task,
+        agent: await loadAgent(agent),
+        task: of,
         sandbox,
         isolation,
         trialId: 't',
@@ -72,8 +95,9 @@ describe.each(await isolations())('$kind', (isolation) => {
         model: 'policy',
         signal: new AbortController().signal,
       });
-      const solution = await readFile(join(sandbox.work, 'solution.py'), 'utf8').catch(() => null);
-      return { ...result, asked, solution };
+      const left = async (name: string) => readFile(join(sandbox.work, name), 'utf8').catch(() => null);
+      const [solution, answer, made] = [await left('solution.py'), await left('answer.txt'), await left('result.json')];
+      return { ...result, asked, solution, answer, made };
     } finally {
       gateway.close();
     }
@@ -82,7 +106,9 @@ describe.each(await isolations())('$kind', (isolation) => {
   test('the smallest agent that docs/agents.md shows asks the model and leaves the reply in its work folder', async () => {
     await using folder = await temporaryHome();
     await writeFiles(folder.home, EXAMPLES);
-    const { ending, reason, asked, solution } = await runIn(folder.home, 'hello', { text: 'print("done")' });
+    const { ending, reason, asked, solution } = await runOn(task, join(folder.home, 'hello.yaml'), {
+      text: 'print("done")',
+    });
     expect([ending, reason, solution]).toEqual(['done', null, 'print("done")']);
     expect(asked).toMatchObject([
       {
@@ -91,6 +117,53 @@ describe.each(await isolations())('$kind', (isolation) => {
         messages: [{ role: 'user', content: task.instruction }],
       },
     ]);
+  });
+
+  const row: RowTask = {
+    ...task,
+    kind: 'row',
+    messages: [
+      { role: 'system', content: 'Be short.' },
+      { role: 'user', content: 'Why?' },
+    ],
+    row: { hint: 'none', answer: 42 },
+    columns: ['hint'],
+    rewards: {},
+  };
+
+  test('the agent chat asks once with the messages of a row’s prompt and leaves the reply in answer.txt', async () => {
+    const { ending, asked, answer } = await runOn(row, join(agentsFolder, 'chat.yaml'), { text: 'Because.' });
+    expect([ending, answer]).toEqual(['done', 'Because.']);
+    expect(asked.map(({ messages }) => messages)).toEqual([row.messages]);
+    expect((await runOn(task, join(agentsFolder, 'chat.yaml'), { text: '' })).asked[0]?.messages).toEqual([
+      { role: 'user', content: task.instruction },
+    ]);
+  });
+
+  test('a Python function is an agent: it gets the task without its hidden columns, and its result is kept', async () => {
+    await using folder = await temporaryHome();
+    await writeFiles(folder.home, { 'own/my.agent.py': FUNCTION });
+    const { ending, reason, asked, made } = await runOn(row, `${join(folder.home, 'own/my.agent.py')}:run`, {
+      text: 'Because.',
+    });
+    expect([ending, reason]).toEqual(['done', null]);
+    expect(asked.map(({ messages }) => messages)).toEqual([row.messages]);
+    expect(JSON.parse(made ?? '')).toEqual({ reply: 'Because.', row: { hint: 'none' }, instruction: task.instruction });
+  });
+
+  test.each([
+    ['raises', 'def run(task): raise ValueError("too hard")', 'ValueError: too hard'],
+    ['does not exist', 'def other(task): pass', 'my.py has no function run'],
+    [
+      'returns what is not JSON',
+      'def run(task): return {1, 2}',
+      'TypeError: Object of type set is not JSON serializable',
+    ],
+  ])('a function that %s ends its attempt as agent_error, which says so', async (_, text, message) => {
+    await using folder = await temporaryHome();
+    await writeFiles(folder.home, { 'own/my.py': text });
+    const { ending, reason } = await runOn(task, `${join(folder.home, 'own/my.py')}:run`, { text: '' });
+    expect([ending, reason]).toEqual(['agent_error', expect.stringContaining(message)]);
   });
 
   test('the agent oneshot asks the model once, with its trial’s key, and writes only the code block of the reply', async () => {

@@ -3,6 +3,7 @@ import { DefaultLogger, NativeConnection, Runtime, Worker, type WorkerOptions } 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { hostname } from 'node:os';
+import { Graders } from '../activities/reward/graders.ts';
 import { HostSandboxes } from '../activities/sandbox/host-sandboxes.ts';
 import { createActivities } from '../activities/index.ts';
 import { isolation, requireBubblewrap } from '../activities/sandbox/isolation.ts';
@@ -37,8 +38,9 @@ export async function runWorker(settings: WorkerSettings, signal: AbortSignal): 
   const client = new Client({ connection: clientConnection });
   await registerSearchAttributes(clientConnection);
   const db = openDatabase(settings.databaseUrl, { maxConnections: 16 });
+  const graders = new Graders(settings.home);
   try {
-    const options = await optionsOf(settings, client, db);
+    const options = await optionsOf(settings, client, db, graders);
     const workers = await Promise.all(options.map((each) => Worker.create({ connection, ...each })));
     console.log(`worker ready: ${workers.map((worker) => worker.options.taskQueue).join(', ')}`);
     const stop = () => workers.forEach((worker) => worker.getState() === 'RUNNING' && worker.shutdown());
@@ -46,13 +48,19 @@ export async function runWorker(settings: WorkerSettings, signal: AbortSignal): 
     if (signal.aborted) return;
     await Promise.all(workers.map((worker) => worker.run()));
   } finally {
+    await graders.close();
     await clientConnection.close();
     await connection.close();
     await db.$client.end();
   }
 }
 
-async function optionsOf(settings: WorkerSettings, temporal: Client, db: Database): Promise<WorkerOptions[]> {
+async function optionsOf(
+  settings: WorkerSettings,
+  temporal: Client,
+  db: Database,
+  graders: Graders,
+): Promise<WorkerOptions[]> {
   const { only, gatewayUrls, home, secret, maxSandboxes, sandboxesPerSecond } = settings;
   const shared = { shutdownGraceTime: '2s', shutdownForceTime: '10s' } satisfies Partial<WorkerOptions>;
   const options: WorkerOptions[] = [];
@@ -70,6 +78,7 @@ async function optionsOf(settings: WorkerSettings, temporal: Client, db: Databas
       secret,
       hostQueue,
       sandboxes,
+      graders,
     });
     const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
     options.push({

@@ -21,6 +21,9 @@ export function stringifyExact(value: unknown): string {
   return text.includes(MARK) ? text.replace(MARKED_KEYS, '"$1":') : text;
 }
 
+/** Returns the key under which `parseExact` keeps a field of this name. */
+export const exactKey = (name: string): string => (/^\uE000*\d+$/.test(name) ? `${MARK}${name}` : name);
+
 export const isRawNumber = (value: unknown): boolean => JSON.isRawJSON(value);
 
 /** Returns a number that was kept as written as a number, and any other value unchanged. */

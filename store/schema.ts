@@ -11,6 +11,7 @@ export * from './tables/publications.ts';
 export * from './tables/quarantined-tasks.ts';
 export * from './tables/refusals.ts';
 export * from './tables/replicas.ts';
+export * from './tables/rows.ts';
 export * from './tables/runs.ts';
 export * from './tables/trials.ts';
 export * from './tables/undelivered-calls.ts';

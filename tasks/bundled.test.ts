@@ -5,11 +5,11 @@ import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
 import { isolation } from '../activities/sandbox/isolation.ts';
 import { temporaryHome, writeFiles } from '../tests/support/harness/sandbox-fixtures.ts';
 import { verify, type Verdict } from '../activities/sandbox/verify.ts';
-import { listTasks } from '../activities/tasks/list-tasks.ts';
+import { listFolder } from '../activities/tasks/list-tasks.ts';
 import { loadTask } from '../activities/tasks/load-task.ts';
 import { SOLUTIONS } from './solutions.ts';
 
-const folders = [...(await listTasks(['tasks/train'])), ...(await listTasks(['tasks/eval']))];
+const folders = [...(await listFolder('tasks/train')), ...(await listFolder('tasks/eval'))];
 const here = await isolation();
 
 async function judge(folder: string, solution: string): Promise<Verdict> {
@@ -26,7 +26,7 @@ const reward = async (solution: string, folder = 'tasks/train/add'): Promise<num
 beforeAll(() => judge('tasks/train/add', ''));
 
 test('tasks/ has at least 12 training tasks and 4 held-out ones, and no task is both', async () => {
-  const [train, held] = [await listTasks(['tasks/train']), await listTasks(['tasks/eval'])].map((list) =>
+  const [train, held] = [await listFolder('tasks/train'), await listFolder('tasks/eval')].map((list) =>
     list.map((path) => basename(path)),
   );
   expect(train?.length).toBeGreaterThanOrEqual(12);

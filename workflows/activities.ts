@@ -20,6 +20,14 @@ export const assembling = proxyActivities<Pick<GeneralActivities, 'assembleBatch
   retry: { initialInterval: '500ms', maximumInterval: '10s' },
 });
 
+/** Opens a run. It reads the run's rows, and may install the packages of its agents and rewards, while it sends heartbeats. */
+export const preparing = proxyActivities<Pick<GeneralActivities, 'prepareRun'>>({
+  startToCloseTimeout: STORE_SECONDS * 1000,
+  scheduleToCloseTimeout: STORE_SECONDS * 1000,
+  heartbeatTimeout: '60s',
+  retry: { initialInterval: '500ms', maximumInterval: '10s' },
+});
+
 /** Activities that wait for somebody else, for at most `limit`. */
 export const waiting = (limit: string | number) =>
   proxyActivities<GeneralActivities>({

@@ -11,7 +11,7 @@ import {
 } from '@temporalio/workflow';
 import type { RunPosition } from '../activities/run/prepare-run.ts';
 import type { RunConfig } from '../core/run-config/run-config.ts';
-import { gpu, store, waiting } from './activities.ts';
+import { gpu, preparing, store, waiting } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
 import { attributesOf } from './attributes.ts';
 import { describe } from './describe.ts';
@@ -73,7 +73,7 @@ export class RunExecution {
   /** Checks the run file and finds the iteration to go on from. */
   async prepare(): Promise<void> {
     const { at } = this.#progress;
-    const prepare = () => store.prepareRun({ runId: this.#runId, runFile: this.#runFile });
+    const prepare = () => preparing.prepareRun({ runId: this.#runId, runFile: this.#runFile });
     // An invalid run file fails the run at once. A failure in a later execution blocks the run until a person repairs the cause.
     this.#prepared = at ? await this.#untilDone(prepare) : await prepare();
     this.#iteration = at?.iteration ?? this.#prepared.iteration;

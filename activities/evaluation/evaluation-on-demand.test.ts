@@ -11,6 +11,7 @@ import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
 import { acquirePool, releasePool, returnPool } from '../pool/acquire-pool.ts';
 import { borrowPool } from '../pool/borrow-pool.ts';
 import type { Deps } from '../deps.ts';
+import { Graders } from '../reward/graders.ts';
 import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import { planEvaluationOnDemand } from './plan-evaluation-on-demand.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
@@ -32,6 +33,7 @@ beforeAll(async () => {
     secret: '',
     hostQueue: '',
     sandboxes: new HostSandboxes(home, 1),
+    graders: new Graders(home),
   };
 });
 beforeEach(async () => {

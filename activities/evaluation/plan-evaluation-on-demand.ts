@@ -1,4 +1,3 @@
-import { agentInTurn } from '../../core/run-config/agent-file.ts';
 import { and, eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
 import { groups } from '../../store/schema.ts';
@@ -27,14 +26,14 @@ export const planEvaluationOnDemand =
     nonRetryable(async () => {
       const { runId, version: policyVersion } = input;
       const { evaluation, agents, deadlines } = await readRun(deps.db, runId);
-      const folders = input.tasks ?? evaluation.tasks;
-      if (folders.length === 0)
+      const sources = input.tasks ?? evaluation.tasks;
+      if (sources.length === 0)
         throw new TrialgateError('bad_input', `run ${runId} names no held-out tasks: say which ones (--tasks FOLDER)`);
       const size = input.samples ?? evaluation.samples;
       if (!Number.isInteger(size) || size < 1)
         throw new TrialgateError('bad_input', `samples: expected a number such as 16, found ${JSON.stringify(size)}`);
       const n = await nextOf(deps, runId, policyVersion);
-      const plans = (await listTasks(folders)).map((task, ordinal) => ({
+      const plans = (await listTasks(deps.db, runId, { tasks: sources, agents })).map(({ task, agent }, ordinal) => ({
         id: `${runId}/eval@${policyVersion}.${n}/${ordinal}`,
         trialPrefix: `${runId}-eval.${policyVersion}.${n}-${ordinal}`,
         runId,
@@ -44,7 +43,7 @@ export const planEvaluationOnDemand =
         ordinal,
         size,
         task,
-        agent: agentInTurn(agents, ordinal),
+        agent,
         policyVersion,
       }));
       return { id: `eval@${policyVersion}.${n}`, plans, deadlineSeconds: deadlines.iteration };

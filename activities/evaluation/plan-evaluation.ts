@@ -1,4 +1,3 @@
-import { agentInTurn } from '../../core/run-config/agent-file.ts';
 import type { Deps } from '../deps.ts';
 import type { GroupPlan } from '../rollout/group-plan.ts';
 import { readRun } from '../run/read-run.ts';
@@ -9,8 +8,8 @@ export const planEvaluation =
   (deps: Deps) =>
   async (input: { runId: string; policyVersion: number }): Promise<GroupPlan[]> => {
     const config = await readRun(deps.db, input.runId);
-    const tasks = await listTasks(config.evaluation.tasks);
-    return tasks.map((task, ordinal) => ({
+    const tasks = await listTasks(deps.db, input.runId, { tasks: config.evaluation.tasks, agents: config.agents });
+    return tasks.map(({ task, agent }, ordinal) => ({
       ...input,
       kind: 'eval',
       iteration: null,
@@ -20,6 +19,6 @@ export const planEvaluation =
       ordinal,
       size: config.evaluation.samples,
       task,
-      agent: agentInTurn(config.agents, ordinal),
+      agent,
     }));
   };

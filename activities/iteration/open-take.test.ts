@@ -7,6 +7,7 @@ import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { attempts, groups, iterations, runs, trials } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import type { Deps } from '../deps.ts';
+import { Graders } from '../reward/graders.ts';
 import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import { extendGroup } from '../rollout/extend-group.ts';
 import { openGroup } from '../rollout/open-group.ts';
@@ -24,6 +25,7 @@ const deps = (): Deps => ({
   secret: '',
   hostQueue: '',
   sandboxes: new HostSandboxes('/', 1),
+  graders: new Graders('/'),
 });
 beforeEach(async () => {
   await store.db.delete(runs);

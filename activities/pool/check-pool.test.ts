@@ -9,6 +9,7 @@ import { startTemporal, stopTemporal } from '../../tests/support/harness/workflo
 import { hasLostReplica, missingVersion } from './check-pool.ts';
 import type { Deps } from '../deps.ts';
 import type { PublishInput, ReplicaReport } from '../../core/gpu-contract.ts';
+import { Graders } from '../reward/graders.ts';
 import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import { planBase } from '../run/plan-base.ts';
 import { beginPublication, endPublication } from './publication.ts';
@@ -30,6 +31,7 @@ beforeAll(async () => {
     secret: '',
     hostQueue: '',
     sandboxes: new HostSandboxes(home.home, 1),
+    graders: new Graders(home.home),
   };
 });
 afterAll(async () => {

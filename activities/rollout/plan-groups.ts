@@ -25,9 +25,9 @@ import { isLive, ofTake, type TakeKey } from '../iteration/takes.ts';
 import { refuseMostFailed } from './refuse-most-failed.ts';
 import { hasBatch, reopenUnfinished } from './reopen-unfinished.ts';
 import { startableGroups } from './startable-groups.ts';
-import { taskAt } from './task-order.ts';
+import { taskOrder } from './task-order.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import { listTasks } from '../tasks/list-tasks.ts';
+import { listSources } from '../tasks/list-tasks.ts';
 
 export type TakeInput = TakeKey & { policyVersion: number };
 export type Rollout = {
@@ -150,8 +150,9 @@ async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Cand
 
 async function start(tx: Transaction, config: RunConfig, input: TakeInput, more: number) {
   if (more === 0) return [];
-  const tasks = await listTasks(config.tasks);
   const { runId, iteration, take, policyVersion } = input;
+  const sources = await listSources(tx, runId, config.tasks);
+  const ownAgents = new Map(sources.flatMap(({ agents }) => [...agents]));
   const ofRun = and(eq(groups.runId, runId), eq(groups.kind, 'train'));
   const [before] = await tx
     .select({ groups: count() })
@@ -166,12 +167,13 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
     .from(quarantinedTasks)
     .where(eq(quarantinedTasks.runId, runId));
   const out = new Set(quarantined.map((row) => row.task));
+  const taskAt = taskOrder(sources, config.seed, out);
   const values = Array.from({ length: more }, (_, i) => {
     const position = (before?.groups ?? 0) + i;
-    const task = taskAt(tasks, position, config.seed, out);
+    const task = taskAt(position);
     if (task === null) throw allQuarantined(runId, out.size);
     const ordinal = (here?.groups ?? 0) + i;
-    const agent = agentInTurn(config.agents, position);
+    const agent = ownAgents.get(task) ?? agentInTurn(config.agents, position);
     const size = startedTrials(config);
     return {
       id: `${runId}/${iteration}.${take}/${ordinal}`,

@@ -7,6 +7,7 @@ import { runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { configureRun } from './configure-run.ts';
 import type { Deps } from '../deps.ts';
+import { Graders } from '../reward/graders.ts';
 import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 
@@ -23,6 +24,7 @@ beforeAll(async () => {
     secret: '',
     hostQueue: '',
     sandboxes: new HostSandboxes('/', 1),
+    graders: new Graders('/'),
   };
   configure = configureRun(deps);
 });

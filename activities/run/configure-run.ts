@@ -5,6 +5,7 @@ import { checkRun } from './check-run.ts';
 import type { Deps } from '../deps.ts';
 import { mergeSettings } from '../../core/run-config/merge-settings.ts';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
+import { storeRows } from '../tasks/store-rows.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import { runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
@@ -13,6 +14,7 @@ import { runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
 const FIXED = [
   'model',
   'tasks',
+  'reward',
   'agents',
   'network',
   'engines',
@@ -37,7 +39,10 @@ export const configureRun =
         const [run] = await tx.select({ config: runs.config }).from(runs).where(eq(runs.id, runId)).for('update');
         if (!run) throw new TrialgateError('not_found', `there is no run ${runId}`);
         const config = resolvePaths(parseRunConfig(mergeSettings(runConfig.parse(run.config), changes), 'the change'));
-        if ('evaluation' in changes) await checkRun(config);
+        if ('evaluation' in changes) {
+          await checkRun(config, { home: deps.home, signal: new AbortController().signal });
+          await storeRows(tx, runId, config, deps.home);
+        }
         await tx.update(runs).set({ config }).where(eq(runs.id, runId));
         return config;
       }),

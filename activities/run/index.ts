@@ -1,6 +1,7 @@
 import type { Deps } from '../deps.ts';
 import { configureRun } from './configure-run.ts';
 import { planBase } from './plan-base.ts';
+import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 import { prepareRun } from './prepare-run.ts';
 import { setRunStatus } from './set-run-status.ts';
 
@@ -8,6 +9,7 @@ import { setRunStatus } from './set-run-status.ts';
 export const runActivities = (deps: Deps) => ({
   configureRun: configureRun(deps),
   planBase: planBase(deps),
-  prepareRun: prepareRun(deps),
+  prepareRun: (input: Parameters<ReturnType<typeof prepareRun>>[0]) =>
+    whileHeartbeating((signal) => prepareRun(deps)(input, signal)),
   setRunStatus: setRunStatus(deps),
 });

@@ -5,6 +5,8 @@ import { iterations, runs } from '../../store/schema.ts';
 import { checkRun } from './check-run.ts';
 import type { Deps } from '../deps.ts';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
+import type { InstallOptions } from '../environments/run-installer.ts';
+import { storeRows } from '../tasks/store-rows.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
@@ -19,11 +21,22 @@ export type RunPosition = {
 /** Validates the run file, checks what it names, and opens the run or finds it. Returns where the run goes on. */
 export const prepareRun =
   (deps: Deps) =>
-  async (input: { runId: string; runFile: unknown }): Promise<RunPosition> => {
+  async (
+    input: { runId: string; runFile: unknown },
+    signal: AbortSignal = new AbortController().signal,
+  ): Promise<RunPosition> => {
     const [known] = await deps.db.select({ config: runs.config }).from(runs).where(eq(runs.id, input.runId));
     // The stored settings have the changes that a person made since the run began.
-    const config = await checked({ runId: input.runId, runFile: known?.config ?? input.runFile });
-    await deps.db.insert(runs).values({ id: input.runId, config }).onConflictDoNothing();
+    const config = await checked(
+      { runId: input.runId, runFile: known?.config ?? input.runFile },
+      { home: deps.home, signal },
+    );
+    await nonRetryable(() =>
+      deps.db.transaction(async (tx) => {
+        await tx.insert(runs).values({ id: input.runId, config }).onConflictDoNothing();
+        await storeRows(tx, input.runId, config, deps.home);
+      }),
+    );
     await deps.db.update(runs).set({ status: 'running', reason: null, endedAt: null }).where(eq(runs.id, input.runId));
     const [last] = await deps.db
       .select()
@@ -39,7 +52,10 @@ export const prepareRun =
   };
 
 /** Checks a run file. Only a person can repair it, so the workflow fails at once with the reason. */
-const checked = ({ runId, runFile }: { runId: string; runFile: unknown }): Promise<RunConfig> =>
+const checked = (
+  { runId, runFile }: { runId: string; runFile: unknown },
+  options: InstallOptions,
+): Promise<RunConfig> =>
   nonRetryable(async () => {
     if (!RUN_ID.test(runId)) {
       throw new TrialgateError(
@@ -48,6 +64,6 @@ const checked = ({ runId, runFile }: { runId: string; runFile: unknown }): Promi
       );
     }
     const config = resolvePaths(parseRunConfig(runFile));
-    await checkRun(config);
+    await checkRun(config, options);
     return config;
   });

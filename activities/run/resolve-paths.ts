@@ -1,8 +1,11 @@
 import { existsSync } from 'node:fs';
-import { isAbsolute, resolve } from 'node:path';
+import { extname, isAbsolute, resolve } from 'node:path';
 import { isAgentPath } from '../../core/run-config/agent-file.ts';
+import { resolvePython } from '../../core/run-config/dependencies.ts';
+import { isOwnFunction, rewardFunctions, type Reward, type RewardFunction } from '../../core/run-config/reward.ts';
+import { isRows, type TaskSource } from '../../core/run-config/task-source.ts';
 import { REPOSITORY } from '../../core/repository.ts';
-import { resolveMounts } from '../sandbox/load-agent.ts';
+import { resolveAgent } from '../sandbox/load-agent.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 /** Returns the folder of a model, of an installed one too; any other name is that of one on a hub and stays. */
@@ -19,9 +22,33 @@ export function resolvePaths(config: RunConfig, base: string = REPOSITORY): RunC
     model: resolveModel(config.model, base),
     agents: config.agents.map((entry) => {
       if (typeof entry === 'string') return isAgentPath(entry) ? from(entry) : entry;
-      return { ...entry, mounts: resolveMounts(entry, base) };
+      return resolveAgent(entry, base);
     }),
-    tasks: config.tasks.map(from),
-    evaluation: { ...config.evaluation, tasks: config.evaluation.tasks.map(from) },
+    tasks: config.tasks.map((source) => resolveSource(source, from)),
+    reward: config.reward === null ? null : resolveReward(config.reward, from),
+    evaluation: { ...config.evaluation, tasks: config.evaluation.tasks.map((source) => resolveSource(source, from)) },
   };
+}
+
+type Resolve = (path: string) => string;
+
+function resolveSource(source: TaskSource, from: Resolve): TaskSource {
+  if (typeof source === 'string') return from(source);
+  if (!isRows(source)) return { ...source, folder: from(source.folder) };
+  const path = from(source.rows);
+  // Any other name is that of a dataset on the hub.
+  const rows = existsSync(path) || isAbsolute(source.rows) || extname(source.rows) !== '' ? path : source.rows;
+  return { ...source, rows, ...(source.reward ? { reward: resolveReward(source.reward, from) } : {}) };
+}
+
+function resolveReward(given: Reward, from: Resolve): Reward {
+  const functions = Object.entries(rewardFunctions(given)).map(([name, each]): [string, RewardFunction] => [
+    name,
+    {
+      ...each,
+      function: isOwnFunction(each.function) ? from(each.function) : each.function,
+      ...(each.python ? { python: resolvePython(each.python, from) } : {}),
+    },
+  ]);
+  return Object.fromEntries(functions);
 }

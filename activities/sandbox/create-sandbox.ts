@@ -1,7 +1,8 @@
 import { lchown, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
-import type { Task } from '../../core/task.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
+import type { FolderTask, RowTask, Task } from '../../core/task.ts';
 import { copyFiles } from './copy-files.ts';
 import { destroySandbox, removeNamed } from './destroy-sandbox.ts';
 import { hostWork } from './errors.ts';
@@ -38,7 +39,7 @@ export type SandboxRequest = { home: string; trialId: string; attempt: number; t
 const IMAGE_FILES = ['Dockerfile', 'docker-compose.yaml', 'docker-compose.yml', '.dockerignore'];
 
 /**
- * Makes the folder of one attempt, with the task's environment files and its instruction. It first removes the files and the processes of
+ * Makes the folder of one attempt, with the task's environment files and its instruction; a row's has its prompt's messages too. It first removes the files and the processes of
  * an earlier call.
  * @throws SandboxError when this host cannot make one (disk full, no permission)
  */
@@ -49,21 +50,30 @@ export async function createSandbox({ home, trialId, attempt, task, signal }: Sa
     signal?.throwIfAborted();
     const sandbox = await emptySandbox(home, name);
     try {
-      const limits = { bytes: task.environment.storageMb * 2 ** 20, entries: 100_000 };
-      await copyFiles(join(task.folder, 'environment'), sandbox.work, limits, { ignore: IMAGE_FILES, signal }).catch(
-        (error: NodeJS.ErrnoException) => {
-          if (error.code !== 'ENOENT') throw error;
-        },
-      );
+      if (task.kind === 'folder') await copyEnvironment(task, sandbox, signal);
+      else await writePrompt(task, sandbox);
       await writeFile(join(sandbox.work, 'instruction.md'), task.instruction);
       await handOver(sandbox.root, sandbox.uid);
       return sandbox;
     } catch (error) {
       await removeNamed(home, name);
-      if (error instanceof RangeError)
-        throw new TrialgateError('bad_input', `${task.folder}/environment: ${error.message}`);
       throw error;
     }
+  });
+}
+
+async function writePrompt({ messages, row, columns }: RowTask, { work }: Sandbox): Promise<void> {
+  await writeFile(join(work, 'messages.json'), JSON.stringify(messages));
+  const shown = Object.entries(row).filter(([name]) => columns.includes(name));
+  if (shown.length > 0) await writeFile(join(work, 'row.json'), stringifyExact(Object.fromEntries(shown)));
+}
+
+async function copyEnvironment(task: FolderTask, { work }: Sandbox, signal: AbortSignal | undefined): Promise<void> {
+  const from = join(task.folder, 'environment');
+  const limits = { bytes: task.environment.storageMb * 2 ** 20, entries: 100_000 };
+  await copyFiles(from, work, limits, { ignore: IMAGE_FILES, signal }).catch((error: NodeJS.ErrnoException) => {
+    if (error instanceof RangeError) throw new TrialgateError('bad_input', `${from}: ${error.message}`);
+    if (error.code !== 'ENOENT') throw error;
   });
 }
 

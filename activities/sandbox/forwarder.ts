@@ -1,8 +1,8 @@
-import { once } from 'node:events';
-import { chmod, open, rm, writeFile } from 'node:fs/promises';
-import { connect, createServer, type Server, type Socket } from 'node:net';
+import { chmod, writeFile } from 'node:fs/promises';
+import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { GatewayWatch, type GatewayFailures } from './gateway-watch.ts';
+import { listenIn } from './listen-in.ts';
 import type { GatewayAddress } from './network.ts';
 import { Pace } from './pace.ts';
 
@@ -92,25 +92,5 @@ export async function openForwarder({ host, port, name }: GatewayAddress, folder
       await stopped;
       return await watch.failures();
     },
-  };
-}
-
-/** Linux limits a socket's path to 107 bytes and a deployment's folder may be deep, so this listens through the folder's descriptor. */
-async function listenIn(server: Server, folder: string, name: string): Promise<() => Promise<void>> {
-  await rm(join(folder, name), { force: true });
-  const handle = await open(folder);
-  try {
-    server.listen(`/proc/self/fd/${handle.fd}/${name}`);
-    await once(server, 'listening');
-  } catch (error) {
-    await handle.close();
-    throw error;
-  }
-  return async () => {
-    const closed = once(server, 'close');
-    server.close();
-    await closed;
-    // Closing the server removes the socket through the descriptor's path, so the descriptor must stay open until then.
-    await handle.close();
   };
 }

@@ -8,8 +8,8 @@ import { verify, type Verdict, type Verification } from './verify.ts';
 const TRIES: Record<VerifierFailure, number> = { killed: 3, ended_early: 2, no_reward: 1, too_much: 1 };
 
 /**
- * Judges the agent's work even if the verifier gives no reward. A failure that the work can cause gives a reward of 0. Otherwise wrong answers
- * could leave the training by breaking their verifier. Each try has a fresh sandbox. If the verifier still gives no reward, it runs on the
+ * Judges the agent's work even if the verifier gives no reward. A failure that the work can cause gives a reward of 0, or less where the
+ * untouched task earns less. Otherwise wrong answers could leave the training, or earn more, by breaking their verifier. Each try has a fresh sandbox. If the verifier still gives no reward, it runs on the
  * untouched task as a control. If the control has a valid reward, the verifier works, so the work broke it.
  * @throws VerifierError when the verifier gives the untouched task no valid reward either; SandboxError when the host failed
  */
@@ -20,15 +20,19 @@ export async function judgeWork(verification: Verification): Promise<Verdict> {
     if (!(error instanceof VerifierError)) throw error;
     throw new VerifierError(`${failure.message}; of the untouched task: ${error.message}`, failure.failure);
   });
-  const rewards = Object.fromEntries(Object.keys(control.rewards).map((name) => [name, 0]));
+  const rewards = rewardsOfBroken(control.rewards);
   return {
     ...control,
     rewards,
     turnRewards: undefined,
     isInDoubt: false,
-    reason: `counts as 0, since the verifier works on the untouched task: ${failure.message}`,
+    reason: `counts as ${Object.values(rewards).join(', ')}, since the verifier works on the untouched task: ${failure.message}`,
   };
 }
+
+/** Returns the rewards of work that broke its verifier: no more than 0, and no more than no work at all earns. */
+export const rewardsOfBroken = (control: Record<string, number>): Record<string, number> =>
+  Object.fromEntries(Object.entries(control).map(([name, value]) => [name, Math.min(0, value)]));
 
 /** Returns the first verdict that is certain, otherwise the result of the last try. */
 async function lastFailure(verification: Verification): Promise<Verdict | VerifierError> {

@@ -7,15 +7,18 @@ import { REPOSITORY } from '../../core/repository.ts';
 import {
   AGENT_NAME,
   agentFile,
+  isAgentFunction,
   isAgentPath,
   type AgentEntry,
   type AgentFile,
 } from '../../core/run-config/agent-file.ts';
+import { resolveNpm, resolvePython } from '../../core/run-config/dependencies.ts';
 import { validateFile } from '../../core/validate-file.ts';
 import { agentsFolder } from './agents-folder.ts';
 
-export type Agent = AgentFile & {
+export type Agent = Omit<AgentFile, 'command' | 'function'> & {
   name: string;
+  command: string[];
   /** The folder that `{agents}` names, of which the agent can read everything: that of its file. Null for an agent within a run file. */
   folder: string | null;
 };
@@ -23,12 +26,22 @@ export type Agent = AgentFile & {
 const PLACEHOLDERS = ['python', 'agents', 'work', 'model', 'base_url', 'api_key'];
 
 /**
- * Loads an agent: a bundled one by its name, one from a file, or one within a run file, whose paths are absolute.
+ * Loads an agent: a bundled one by its name, one from a file, a Python function, or one within a run file, whose paths are absolute.
  * @throws TrialgateError `bad_input` that names the file and the field, or the known agents
  */
 export async function loadAgent(entry: AgentEntry, bundled: string = agentsFolder): Promise<Agent> {
   if (typeof entry !== 'string')
-    return checked({ ...entry, name: entry.name ?? 'inline', folder: null }, 'agents: the agent in the run file');
+    return checked(
+      withCommand({ ...entry, name: entry.name ?? 'inline', folder: null }),
+      'agents: the agent in the run file',
+    );
+  if (isAgentFunction(entry)) {
+    const file = entry.slice(0, entry.lastIndexOf(':'));
+    const name = basename(file, '.py')
+      .replace(/[^a-z0-9]+/gi, '-')
+      .toLowerCase();
+    return checked(withCommand({ ...agentFile.parse({ function: resolve(entry) }), name, folder: null }), file);
+  }
   const isFile = isAgentPath(entry);
   const file = isFile ? resolve(entry) : join(bundled, `${entry}.yaml`);
   if (!isFile && !AGENT_NAME.test(entry))
@@ -43,17 +56,61 @@ export async function loadAgent(entry: AgentEntry, bundled: string = agentsFolde
   if (name !== undefined && name !== named && !isFile)
     throw new TrialgateError('bad_input', `${file}: name: is ${name}, but the file says ${named}`);
   const folder = dirname(file);
-  if (existsSync(join(folder, '.trialgate')) || `${REPOSITORY}/`.startsWith(`${folder}/`))
-    throw new TrialgateError(
-      'bad_input',
-      `${file}: an agent can read all of its file's folder, and ${folder} has the deployment's own files: put the file into a folder of its own`,
-    );
-  return checked({ ...agent, name: name ?? named, folder, mounts: resolveMounts(agent, folder) }, file);
+  requireOwnFolder(file, 'an agent');
+  return checked(withCommand({ ...resolveAgent(agent, folder), name: name ?? named, folder }), file);
 }
 
-/** Returns the paths of an agent's mounts, resolved from `base`. */
-export const resolveMounts = ({ mounts }: Pick<AgentFile, 'mounts'>, base: string): Record<string, string> =>
-  Object.fromEntries(Object.entries(mounts).map(([name, path]) => [name, resolve(base, path)]));
+/** The mounts of a function agent: its own file's folder, and the program that calls it. */
+const FUNCTION_MOUNTS = { code: 'function', runner: 'trialgate' } as const;
+
+/** Returns the agent with the command that calls its function. */
+function withCommand({ command, function: given, ...agent }: AgentFile & Pick<Agent, 'name' | 'folder'>): Agent {
+  if (given === undefined) return { ...agent, command: command ?? [] };
+  const at = given.lastIndexOf(':');
+  const file = given.slice(0, at);
+  if (!existsSync(file)) throw new TrialgateError('bad_input', `agents: there is no file ${file}`);
+  requireOwnFolder(file, 'an agent');
+  const { code, runner } = FUNCTION_MOUNTS;
+  return {
+    ...agent,
+    command: [
+      '{python}',
+      '-B',
+      `{mounts.${runner}}/function_agent.py`,
+      `{mounts.${code}}/${basename(file)}`,
+      given.slice(at + 1),
+    ],
+    mounts: { ...agent.mounts, [code]: dirname(file), [runner]: join(agentsFolder, 'scripts') },
+  };
+}
+
+/**
+ * Refuses a file beside the deployment's own files, because the program of the file can read all of its folder.
+ * @throws TrialgateError `bad_input`
+ */
+export function requireOwnFolder(file: string, what: string): void {
+  const folder = dirname(file);
+  if (!existsSync(join(folder, '.trialgate')) && !`${REPOSITORY}/`.startsWith(`${folder}/`)) return;
+  throw new TrialgateError(
+    'bad_input',
+    `${file}: ${what} can read all of its file's folder, and ${folder} has the deployment's own files: put the file into a folder of its own`,
+  );
+}
+
+/** Returns the agent with its relative paths resolved from `base`. */
+export function resolveAgent<A extends Pick<AgentFile, 'mounts' | 'function' | 'python' | 'npm'>>(
+  agent: A,
+  base: string,
+): A {
+  const from = (path: string) => resolve(base, path);
+  return {
+    ...agent,
+    mounts: Object.fromEntries(Object.entries(agent.mounts).map(([name, path]) => [name, from(path)])),
+    ...(agent.function === undefined ? {} : { function: from(agent.function) }),
+    ...(agent.python === undefined ? {} : { python: resolvePython(agent.python, from) }),
+    ...(agent.npm === undefined ? {} : { npm: resolveNpm(agent.npm, from) }),
+  };
+}
 
 export async function listAgents(folder: string = agentsFolder): Promise<string[]> {
   const files = await readdir(folder).catch(() => []);
@@ -67,6 +124,7 @@ export async function listAgents(folder: string = agentsFolder): Promise<string[
 function checked(agent: Agent, source: string): Agent {
   const known = [
     ...PLACEHOLDERS.filter((each) => each !== 'agents' || agent.folder !== null),
+    ...(agent.npm === undefined ? [] : ['node_modules']),
     ...Object.keys(agent.mounts).map((name) => `mounts.${name}`),
   ];
   for (const value of [...agent.command, ...Object.values(agent.env)]) {

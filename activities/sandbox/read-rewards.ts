@@ -6,9 +6,11 @@ import { VerifierError } from './errors.ts';
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const MAX_BYTES = 65_536;
+/** The largest number of float32, in which the trainer computes. */
+const MAX_REWARD = 3.4028234663852886e38;
 
 export type VerifierRewards = {
-  /** Named rewards between 0 and 1. */
+  /** Named rewards: finite numbers. */
   rewards: Record<string, number>;
   /** The part that each turn earned, for rewards that were given turn by turn. `rewards` has the sums. */
   turnRewards?: Record<string, number[]>;
@@ -16,7 +18,7 @@ export type VerifierRewards = {
 
 /**
  * Reads what the tests wrote: `reward.txt` (one number, named `reward`), otherwise `reward.json` (names to rewards). A reward is a number
- * from 0 to 1, or a list that has the part of each turn; its sum is from 0 to 1 too, so that a trial earns no more by taking more turns.
+ * that float32 holds, or a list that has the part of each turn.
  * @param context what is known about the run, for the error
  * @throws VerifierError that names the file and what was found in it
  */
@@ -37,7 +39,8 @@ export async function readRewards(folder: string, context: string): Promise<Veri
     if (!Array.isArray(value)) rewards.set(name, checked(where, value, context));
     else {
       const parts = value.map((part, turn) => checked(`${where}[${turn}]`, part, context));
-      rewards.set(name, checkedSum(where, parts, context));
+      const sum = parts.reduce((a, b) => a + b, 0);
+      rewards.set(name, checked(`${where}: the sum of all turns`, sum, context));
       turnRewards.set(name, parts);
     }
   }
@@ -47,18 +50,11 @@ export async function readRewards(folder: string, context: string): Promise<Veri
   };
 }
 
-function checkedSum(where: string, parts: readonly number[], context: string): number {
-  const sum = parts.reduce((a, b) => a + b, 0);
-  // Parts such as 0.1 can add up to a rounding error above 1.
-  if (sum <= 1 + 1e-9) return Math.min(1, sum);
-  throw new VerifierError(`${where}: the rewards of all turns add up to at most 1, found ${sum}. ${context}`);
-}
-
 function checked(where: string, value: unknown, context: string): number {
   // The addition turns -0 into 0.
-  if (typeof value === 'number' && value >= 0 && value <= 1) return value + 0;
+  if (typeof value === 'number' && Math.abs(value) <= MAX_REWARD) return value + 0;
   const found = typeof value === 'number' ? String(value) : JSON.stringify(value);
-  throw new VerifierError(`${where}: a reward is a number from 0 to 1, found ${found.slice(0, 100)}. ${context}`);
+  throw new VerifierError(`${where}: a reward is a finite number, found ${found.slice(0, 100)}. ${context}`);
 }
 
 function parseObject(json: string, context: string): object {
@@ -73,15 +69,17 @@ function parseObject(json: string, context: string): object {
   );
 }
 
-/** Returns null if there is no such regular file. The tests' user wrote the file, so links are not followed and its content is not trusted. */
-async function readSmall(path: string, context: string): Promise<string | null> {
+/**
+ * Returns null if there is no such regular file. A sandbox's user wrote the file, so links are not followed and its content is not trusted.
+ * @throws VerifierError for a file that is too long or not UTF-8
+ */
+export async function readSmall(path: string, context: string, maxBytes = MAX_BYTES): Promise<string | null> {
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(() => null);
   if (!file) return null;
   try {
     if (!(await file.stat()).isFile()) return null;
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_BYTES + 1), 0, MAX_BYTES + 1, 0);
-    if (bytesRead > MAX_BYTES)
-      throw new VerifierError(`${basename(path)} is longer than ${MAX_BYTES} bytes. ${context}`);
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(maxBytes + 1), 0, maxBytes + 1, 0);
+    if (bytesRead > maxBytes) throw new VerifierError(`${basename(path)} is longer than ${maxBytes} bytes. ${context}`);
     const bytes = buffer.subarray(0, bytesRead);
     if (!isUtf8(bytes)) throw new VerifierError(`${basename(path)} is not UTF-8. ${context}`);
     return bytes.toString('utf8');

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Task } from '../../core/task.ts';
+import { mountsOf, type Environment } from '../environments/environment.ts';
 import { copyFiles } from './copy-files.ts';
 import { handOver, type Sandbox } from './create-sandbox.ts';
 import { errorLine } from './error-line.ts';
@@ -23,6 +24,8 @@ export type AgentRun = {
   task: Task;
   sandbox: Sandbox;
   isolation: Isolation;
+  /** The agent's own packages, if it has any. */
+  environment?: Environment | null;
   trialId: string;
   /** The gateway's URL, as the host reaches it. */
   gateway: string;
@@ -45,7 +48,7 @@ export type AgentResult = {
 
 /** Runs the agent in its sandbox until it ends. Afterwards none of its processes runs. */
 export async function runAgentProcess(run: AgentRun): Promise<AgentResult> {
-  const { agent, task, sandbox, isolation } = run;
+  const { agent, task, sandbox, isolation, environment = null } = run;
   const wrapped = isolation.kind === 'bubblewrap';
   const ownNetwork = wrapped && run.network === 'gateway';
   const gateway = ownNetwork ? gatewayAddress(run.gateway).insideUrl : run.gateway;
@@ -54,7 +57,8 @@ export async function runAgentProcess(run: AgentRun): Promise<AgentResult> {
   const paths = pathsOf(sandbox, isolation);
   const readable = await readableFiles(run);
   const values: Record<string, string> = {
-    python: isolation.python.executable,
+    python: environment?.python ?? isolation.python.executable,
+    ...(environment?.nodeModules ? { node_modules: environment.nodeModules } : {}),
     work: paths.work,
     model: run.model,
     base_url: baseUrl,
@@ -63,11 +67,13 @@ export async function runAgentProcess(run: AgentRun): Promise<AgentResult> {
   };
   const fill = (text: string): string => text.replace(PLACEHOLDER, (whole, name) => values[name] ?? whole);
   const { limits } = agent;
+  const base = baseEnvironment(isolation.python, paths);
   const result = await launch({
     argv: [...agent.command.map(fill), ...(agent.instruction === 'argument' ? [await instructionOf(run)] : [])],
     cwd: startFolder(run, paths.work),
     env: {
-      ...baseEnvironment(isolation.python, paths),
+      ...base,
+      PATH: [...(environment?.path ?? []), base.PATH].join(':'),
       OPENAI_BASE_URL: baseUrl,
       OPENAI_API_KEY: run.apiKey,
       // Anthropic's clients add `/v1/messages` themselves. Some of them read the key only as a token, others only as a key.
@@ -87,7 +93,7 @@ export async function runAgentProcess(run: AgentRun): Promise<AgentResult> {
     },
     isolation,
     uid: sandboxUser(isolation, sandbox),
-    mounts: [...ownMounts(sandbox, paths), ...readable],
+    mounts: [...ownMounts(sandbox, paths), ...readable, ...(environment === null ? [] : mountsOf(environment))],
     network: ownNetwork ? { kind: 'gateway', url: run.gateway, folder: sandbox.root } : { kind: 'host' },
     marker: sandbox.marker,
     root: sandbox.root,

@@ -26,7 +26,7 @@ export function ownMounts(sandbox: Sandbox, paths: SandboxPaths): Mount[] {
 }
 
 /** The environment of every sandboxed process, before its own variables. Nothing of the host's environment is passed on. */
-export function baseEnvironment(python: Python, { home, tmp }: SandboxPaths): Record<string, string> {
+export function baseEnvironment(python: Python, { home, tmp }: SandboxPaths): { PATH: string; [name: string]: string } {
   const path = [dirname(python.executable), '/usr/local/bin', '/usr/bin', '/bin'];
   return {
     PATH: [...new Set(path)].join(':'),

@@ -21,10 +21,9 @@ const all = await isolations();
 
 describe.each(all)('$kind', (isolation) => {
   test.each([
-    ['nan', 'reward.txt: a reward is a number from 0 to 1, found "nan"'],
+    ['nan', 'reward.txt: a reward is a finite number, found "nan"'],
     ['inf', 'found "inf"'],
-    ['2.0', 'found 2'],
-    ['-0.1', 'found -0.1'],
+    ['1e39', 'found 1e+39'],
     ['1e999', 'found Infinity'],
     ['passed', 'found "passed"'],
     ['0x1', 'found "0x1"'],
@@ -42,15 +41,15 @@ describe.each(all)('$kind', (isolation) => {
   );
 
   test.each([
-    ['{"a": 1, "b": "0.5"}', 'reward.json: b: a reward is a number from 0 to 1, found "0.5"'],
-    ['{"a": 1.5}', 'reward.json: a'],
+    ['{"a": 1, "b": "0.5"}', 'reward.json: b: a reward is a finite number, found "0.5"'],
+    ['{"a": 1e39}', 'reward.json: a'],
     ['{"a": {"b": 1}}', 'reward.json: a'],
     ['{"a": NaN}', 'not an object of numbers'],
     ['[1]', 'not an object of numbers'],
     ['{}', 'holds no reward'],
-    ['{"a": [0.5, 2]}', 'reward.json: a[1]: a reward is a number from 0 to 1, found 2'],
+    ['{"a": [0.5, 1e39]}', 'reward.json: a[1]: a reward is a finite number, found 1e+39'],
     ['{"a": [0.5, [0.5]]}', 'reward.json: a[1]'],
-    ['{"a": [0.6, 0.6]}', 'reward.json: a: the rewards of all turns add up to at most 1, found 1.2'],
+    ['{"a": [3e38, 3e38]}', 'reward.json: a: the sum of all turns: a reward is a finite number, found 6e+38'],
   ])(
     'a verifier that writes %s to reward.json gives no reward but an error that names the fault',
     async (json, message) => {

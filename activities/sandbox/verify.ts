@@ -1,7 +1,8 @@
-import { chmod, mkdir } from 'node:fs/promises';
+import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
-import type { Task } from '../../core/task.ts';
+import type { FolderTask } from '../../core/task.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
 import { baseEnvironment, ownMounts, pathsOf } from './sandbox-paths.ts';
 import { copyFiles } from './copy-files.ts';
 import { emptySandbox, handOver, type Sandbox } from './create-sandbox.ts';
@@ -18,11 +19,13 @@ import { launch } from './launcher.ts';
 import type { ProcessResult } from './run-process.ts';
 
 export type Verification = {
-  task: Task;
+  task: FolderTask;
   /** The sandbox with the work. Its agent has ended. */
   sandbox: Sandbox;
   isolation: Isolation;
   signal: AbortSignal;
+  /** The messages of the agent's conversation, which the tests find in a file. */
+  transcript?: unknown[];
   /** Is told what each run of the tests on the work printed. */
   onOutput?: (output: Pick<ProcessResult, 'stdout' | 'stderr'>) => void;
 };
@@ -40,6 +43,8 @@ export type Verdict = VerifierRewards & {
 const WORK_LIMITS = { bytes: 256 * 2 ** 20, entries: 10_000 };
 /** The limits keep this to a few seconds. If it takes longer, the disk does not respond. */
 const COPY_MS = 120_000;
+/** The file of the agent's conversation, in the folder of logs. */
+const TRANSCRIPT = 'agent/transcript.json';
 const LIMITS = { outputBytes: 4 * 2 ** 20, processes: 128 };
 
 /**
@@ -47,14 +52,21 @@ const LIMITS = { outputBytes: 4 * 2 ** 20, processes: 128 };
  * the agent could never reach. Only what the tests write as reward counts.
  * @throws VerifierError when there is no valid reward; SandboxError when the host failed; the signal's reason on abort
  */
-export async function verify({ task, sandbox, isolation, signal, onOutput }: Verification): Promise<Verdict> {
+export async function verify({
+  task,
+  sandbox,
+  isolation,
+  signal,
+  transcript = [],
+  onOutput,
+}: Verification): Promise<Verdict> {
   const name = verifierName(sandbox.name);
   await removeNamed(sandbox.home, name);
   try {
     signal.throwIfAborted();
     const copying = AbortSignal.any([signal, AbortSignal.timeout(COPY_MS)]);
     const { clean, skipped } = await hostWork(`verifying ${sandbox.name}`, () =>
-      prepare(task, sandbox, name, copying),
+      prepare({ task, sandbox, transcript }, name, copying),
     ).catch((error: unknown) => {
       signal.throwIfAborted();
       throw error;
@@ -84,8 +96,7 @@ export async function verify({ task, sandbox, isolation, signal, onOutput }: Ver
 type CleanSandbox = Sandbox & { tests: string };
 
 async function prepare(
-  task: Task,
-  sandbox: Sandbox,
+  { task, sandbox, transcript }: Required<Pick<Verification, 'task' | 'sandbox' | 'transcript'>>,
   name: string,
   signal: AbortSignal,
 ): Promise<{ clean: CleanSandbox; skipped: string[] }> {
@@ -100,13 +111,15 @@ async function prepare(
   if (bundle.skipped.length)
     throw new VerifierError(`${task.folder}/tests holds links or special files: ${bundle.skipped.join(', ')}`);
   await mkdir(join(clean.logs, 'verifier'));
+  await mkdir(join(clean.logs, 'agent'));
+  await writeFile(join(clean.logs, TRANSCRIPT), stringifyExact(transcript));
   await chmod(clean.root, 0o700);
   await handOver(clean.root, clean.uid);
   return { clean: { ...clean, tests }, skipped };
 }
 
 async function runTests(
-  task: Task,
+  task: FolderTask,
   clean: CleanSandbox,
   isolation: Isolation,
   signal: AbortSignal,
@@ -120,6 +133,7 @@ async function runTests(
       TESTS_DIR: paths.tests,
       LOGS_DIR: paths.logs,
       WORK_DIR: paths.work,
+      TRANSCRIPT_FILE: join(paths.logs, TRANSCRIPT),
       ...task.environment.env,
       ...task.verifier.env,
     },
@@ -151,7 +165,7 @@ function signalOf({ exitCode, signal }: ProcessResult): string | null {
   return signal ?? SIGNALS.get(exitCode ?? 0) ?? null;
 }
 
-function describe(task: Task, { exitCode, signal, stderr }: ProcessResult, isolation: Isolation): string {
+function describe(task: FolderTask, { exitCode, signal, stderr }: ProcessResult, isolation: Isolation): string {
   const why = errorLine(stderr);
   const absolute =
     isolation.kind === 'bubblewrap'

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { sandboxWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
-import { listTasks } from './list-tasks.ts';
+import { listFolder } from './list-tasks.ts';
 import { loadTask } from './load-task.ts';
 
 let folder = '';
@@ -64,7 +64,7 @@ test.each([
 ])('a task with %s is refused with an error that names the file and the key', async (_, files, message) => {
   const bad = await write('bad', files);
   await expect(loadTask(bad)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(message) });
-  await expect(listTasks([folder])).rejects.toThrow(message);
+  await expect(listFolder(folder)).rejects.toThrow(message);
 });
 
 test.each(['instruction.md', 'task.toml', 'tests/test.sh', 'tests', 'environment'])(
@@ -108,16 +108,20 @@ test('a task that an agent wrote into its sandbox is refused, also after the san
   }
 });
 
-test('the tasks of folders that a run file names are listed sorted, and each task once', async () => {
+test('the tasks of a folder are listed sorted, and a task’s folder is that task', async () => {
   for (const name of ['b', 'c', 'a']) await write(name, {});
   await writeFile(join(folder, 'README.md'), '');
   const [a, b, c] = ['a', 'b', 'c'].map((name) => join(folder, name));
-  expect(await listTasks([folder, join(folder, 'b')])).toEqual([a, b, c]);
-  expect(await listTasks([join(folder, 'c')])).toEqual([c]);
-  expect(await listTasks([])).toEqual([]);
+  expect(await listFolder(folder)).toEqual([a, b, c]);
+  expect(await listFolder(join(folder, 'c'))).toEqual([c]);
 });
 
 test('a tasks folder that is missing or empty is refused', async () => {
-  await expect(listTasks([join(folder, 'nowhere')])).rejects.toThrow(/no folder .*nowhere/);
-  await expect(listTasks([folder])).rejects.toThrow(/neither a task nor a folder of tasks/);
+  await expect(listFolder(join(folder, 'nowhere'))).rejects.toThrow(/no folder .*nowhere/);
+  await expect(listFolder(folder)).rejects.toThrow(/neither a task nor a folder of tasks/);
+});
+
+test('a task’s folder whose name looks like a row’s is refused', async () => {
+  await write('a#1', {});
+  await expect(listFolder(folder)).rejects.toThrow(/a#1: a name that ends with #NUMBER is a row's: rename the folder/);
 });

@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { parse, TomlError } from 'smol-toml';
 import { z } from 'zod';
 import { TrialgateError } from '../../core/errors.ts';
-import type { Task } from '../../core/task.ts';
+import type { FolderTask } from '../../core/task.ts';
 import { validateFile } from '../../core/validate-file.ts';
 import { isInsideSandbox } from './inside-sandbox.ts';
 import { locate } from './locate.ts';
@@ -29,10 +29,10 @@ const taskFile = z.looseObject({
 });
 
 /**
- * Loads a task.
+ * Loads a task from its folder.
  * @throws TrialgateError `bad_input` that names the file, and the line or field
  */
-export async function loadTask(folder: string): Promise<Task> {
+export async function loadTask(folder: string): Promise<FolderTask> {
   const root = await realpath(await locate(folder));
   if (await isInsideSandbox(root))
     throw new TrialgateError('bad_input', `${root} lies in a sandbox: an agent may have written it, so it is no task`);
@@ -46,6 +46,7 @@ export async function loadTask(folder: string): Promise<Task> {
   await required(root, 'tests/test.sh');
   for (const part of ['tests', 'environment']) await requireInside(root, part);
   return {
+    kind: 'folder',
     name: task.name ?? basename(root),
     folder: root,
     instruction,

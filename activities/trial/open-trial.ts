@@ -7,7 +7,7 @@ import type { GroupPlan } from '../rollout/group-plan.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
 import { readRun } from '../run/read-run.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import { loadTask } from '../tasks/load-task.ts';
+import { findTask } from '../tasks/row-task.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
 export type OpenTrial = { trialId: string; attempt: number; trialIndex: number; group: GroupPlan };
@@ -24,7 +24,12 @@ export const openTrial =
         const opened = await openAttemptOf(deps, input, config);
         if (opened.finished) return opened;
         const key = { trialId: input.trialId, attempt: opened.attempt };
-        await deps.sandboxes.open(key, await loadTask(input.group.task), signal, config.network);
+        await deps.sandboxes.open(
+          key,
+          await findTask(deps.db, input.group.runId, input.group.task, config),
+          signal,
+          config.network,
+        );
         return { ...opened, host: deps.hostQueue };
       }),
     );

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { openDatabase, type Database } from '../../store/database.ts';
 import { ASK, SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
+import { Graders } from '../reward/graders.ts';
 import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
@@ -37,6 +38,7 @@ async function endOf(
     secret: SECRET,
     hostQueue: 'host',
     sandboxes,
+    graders: new Graders(folder.home),
   };
   const end: AgentEnd = await new MockActivityEnvironment().run(runAgent(deps), { ...key, agent, seconds: 20 });
   await sandboxes.close(key);

@@ -11,6 +11,7 @@ import { judgeAgentEnd } from './judge-agent-end.ts';
 import { keepOutput } from './keep-output.ts';
 import { answers, liveGateway } from './live-gateway.ts';
 import { countOomKills, wasMachineOutOfMemory } from '../sandbox/oom-kills.ts';
+import { agentEnvironment } from '../environments/agent-environment.ts';
 import { isolation } from '../sandbox/isolation.ts';
 import { loadAgent } from '../sandbox/load-agent.ts';
 import { runAgentProcess } from '../sandbox/run-agent-process.ts';
@@ -44,6 +45,7 @@ export const runAgent =
           task,
           sandbox,
           isolation: await isolation(),
+          environment: await agentEnvironment(agent, { home: deps.home, signal }),
           trialId,
           gateway,
           network,

@@ -1,9 +1,8 @@
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import type { Deps } from '../deps.ts';
 import { VerifierError } from '../sandbox/errors.ts';
-import { isolation } from '../sandbox/isolation.ts';
 import type { Task } from '../../core/task.ts';
-import { judgeAndKeepOutput } from './keep-output.ts';
+import { judgeTrial } from './judge-trial.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
 export type TrialVerdict = {
@@ -16,7 +15,7 @@ export type TrialVerdict = {
 };
 
 /** Limits the verifier to these seconds. */
-export const limitVerifier = (task: Task, seconds: number): Task => ({
+export const limitVerifier = <T extends Task>(task: T, seconds: number): T => ({
   ...task,
   verifier: { ...task.verifier, timeoutSec: Math.min(task.verifier.timeoutSec, seconds) },
 });
@@ -30,13 +29,8 @@ export const verifyTrial =
     try {
       await completeTrial(deps.db, input);
       const verdict = await deps.sandboxes.use(input, ({ sandbox, task }) =>
-        whileHeartbeating(async (signal) =>
-          judgeAndKeepOutput(deps.db, input, {
-            task: limitVerifier(task, input.seconds),
-            sandbox,
-            isolation: await isolation(),
-            signal,
-          }),
+        whileHeartbeating((signal) =>
+          judgeTrial(deps, { ...input, task: limitVerifier(task, input.seconds), sandbox }, signal),
         ),
       );
       if (!verdict) throw new Error('this worker does not have the trial’s sandbox any more');

@@ -24,14 +24,17 @@ class Exhausted(Exception):
     """Raised when a budget or the context window is used up, so that the files written so far are the answer."""
 
 
-def ask(messages: list[Message]) -> str:
-    """Returns the reply's text. Ends the process when the gateway keeps failing or refuses the request for good."""
+def ask(messages: list[Message], max_tokens: int | None = MAX_TOKENS) -> str:
+    """Returns the reply's text, of at most `max_tokens`, or as many as the run allows.
+
+    Ends the process when the gateway keeps failing or refuses the request for good.
+    """
     failure = ""
     for attempt in range(TRIES):
         if attempt:
             time.sleep(0.2 * 4**attempt)
         try:
-            status, body = _post(messages, attempt)
+            status, body = _post(messages, max_tokens, attempt)
         except (OSError, http.client.HTTPException) as error:
             failure = f"{type(error).__name__}: {error}"
             continue
@@ -52,7 +55,7 @@ def _text(body: bytes) -> str:
         sys.exit(f"the gateway's answer is not a chat completion: {body[:300]!r}")
 
 
-def _post(messages: list[Message], attempt: int) -> tuple[int, bytes]:
+def _post(messages: list[Message], max_tokens: int | None, attempt: int) -> tuple[int, bytes]:
     url = urllib.parse.urlsplit(BASE_URL)
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = kind(url.hostname or "", url.port)
@@ -61,7 +64,8 @@ def _post(messages: list[Message], attempt: int) -> tuple[int, bytes]:
         "content-type": "application/json",
         "x-stainless-retry-count": str(attempt),
     }
-    body = json.dumps({"model": "policy", "messages": messages, "max_tokens": MAX_TOKENS, "temperature": 1})
+    limit = {} if max_tokens is None else {"max_tokens": max_tokens}
+    body = json.dumps({"model": "policy", "messages": messages, "temperature": 1, **limit})
     try:
         connection.request("POST", f"{url.path}/chat/completions", body, headers)
         response = connection.getresponse()

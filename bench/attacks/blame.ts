@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { and, asc, eq, inArray, like } from 'drizzle-orm';
 import type { PublishInput, TrainStepInput } from '../../core/gpu-contract.ts';
+import { Graders } from '../../activities/reward/graders.ts';
 import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
 import { confirmedReplicas } from '../../tests/support/fakes/confirmed-replicas.ts';
 import { allActivities } from '../../tests/support/harness/all-activities.ts';
@@ -134,6 +135,7 @@ async function attack(
     secret,
     hostQueue: 'host',
     sandboxes: new HostSandboxes(home, TRIALS),
+    graders: new Graders(home),
   });
   const { runAgent, verifyTrial, closeSandbox, openTrial, ...general } = real;
   const checkpoint = {

@@ -14,6 +14,7 @@ import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { createServer as createHttpServer } from 'node:http';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { Graders } from '../../activities/reward/graders.ts';
 import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
 import { runAgent } from '../../activities/trial/run-agent.ts';
 import { createSandbox, type Sandbox } from '../../activities/sandbox/create-sandbox.ts';
@@ -131,6 +132,7 @@ async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal
       secret: plan.secret,
       hostQueue: 'host',
       sandboxes,
+      graders: new Graders(folder.home),
     };
     await new MockActivityEnvironment().run(runAgent(deps), { ...key, agent: 'repair' });
     const result = await sandboxes.use(key, async ({ sandbox }) => {

@@ -18,8 +18,11 @@ export function register(root: Command): void {
       const state = currentState(config.home);
       const warnings = state?.status === 'ready' ? await warningsOf(config) : [];
       if (options.json) console.log(JSON.stringify(state && { ...state, warnings }, null, 2));
-      else if (state) printStatus(state);
-      else console.log(`nothing was started in ${config.home} yet: npx trialgate up`);
+      else if (state) {
+        printStatus(state);
+        const { diskLine } = await import('../disk/disk-use.ts');
+        console.log(await diskLine(config.home));
+      } else console.log(`nothing was started in ${config.home} yet: npx trialgate up`);
       if (!options.json) for (const warning of warnings) console.log(`WARNING: ${warning}`);
       if (state?.status !== 'ready' || state.components.some(({ status }) => status !== 'ready'))
         process.exitCode = EXIT.failed;

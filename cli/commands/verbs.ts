@@ -6,8 +6,10 @@ import { register as configure } from './configure.ts';
 import { register as doctor } from './doctor.ts';
 import { register as down } from './down.ts';
 import { register as evaluate } from './evaluate.ts';
+import { register as exportVerb } from './export.ts';
 import { register as extend } from './extend.ts';
 import { register as fork } from './fork.ts';
+import { register as gc } from './gc.ts';
 import { register as gateway } from './gateway.ts';
 import { register as gpuWorker } from './gpu-worker.ts';
 import { register as install } from './install.ts';
@@ -17,6 +19,7 @@ import { register as quickstart } from './quickstart.ts';
 import { register as redo } from './redo.ts';
 import { register as rescore } from './rescore.ts';
 import { register as resume } from './resume.ts';
+import { register as rm } from './rm.ts';
 import { register as schedule } from './schedule.ts';
 import { register as show } from './show.ts';
 import { register as skip } from './skip.ts';
@@ -51,6 +54,9 @@ export const verbs: ((root: Command) => void)[] = [
   rescore,
   evaluate,
   schedule,
+  exportVerb,
+  rm,
+  gc,
   logs,
   doctor,
   config,

@@ -4,14 +4,21 @@ import { INSTALLS } from '../folders.ts';
 import { content, FROM_LOCK, lockFile } from './locks.ts';
 import { findPython } from './python.ts';
 import { mustRun } from './run-step.ts';
-import { isDone, markDone } from './stamps.ts';
+import { isDone, markDone, type StampedStep } from './stamps.ts';
 
 const VENV = path.join(INSTALLS.tools, 'python');
 
+/** Returns the stamp of the tools' environment. */
+export const toolsStep = (program: 'uv' | 'pip-audit'): StampedStep => ({
+  name: 'tools',
+  inputs: { lock: content(lockFile('tools')) },
+  makes: path.join(VENV, 'bin', program),
+});
+
 /** Returns the path of `uv` or `pip-audit`. The first caller makes their environment from its lock. */
 export async function pythonTool(program: 'uv' | 'pip-audit', log: string, signal: AbortSignal): Promise<string> {
-  const file = path.join(VENV, 'bin', program);
-  const made = { name: 'tools', inputs: { lock: content(lockFile('tools')) }, makes: file };
+  const made = toolsStep(program);
+  const file = made.makes;
   if (isDone(made)) return file;
   const python = path.join(VENV, 'bin/python');
   const base = existsSync(INSTALLS.python) ? INSTALLS.python : findPython(undefined).path;

@@ -5,7 +5,7 @@ import { installBubblewrap } from './bubblewrap.ts';
 import { content, FROM_LOCK, lockFile } from './locks.ts';
 import { SECCOMP_FILTER } from '../../activities/sandbox/isolation.ts';
 import { findPython } from './python.ts';
-import { pythonTool } from './python-tools.ts';
+import { pythonTool, toolsStep } from './python-tools.ts';
 import { installSeccompFilter, SECCOMP_COMPILER, systemProfile } from './seccomp.ts';
 import { failure, runLogged, type ReportProgress } from './run-step.ts';
 import { torn, type StampedStep } from './stamps.ts';
@@ -74,6 +74,11 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
         const title = 'installing the Python packages';
         await must(title, pip(...FROM_LOCK, ...packageLocks.flatMap((lock) => ['-r', lock])), signal, report);
       },
+    },
+    {
+      title: 'uv, for packages of agents',
+      ...toolsStep('uv'),
+      run: async (signal) => void (await pythonTool('uv', log, signal)),
     },
     {
       title: 'small model',

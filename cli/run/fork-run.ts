@@ -26,7 +26,7 @@ export async function forkRun(
       `\`model\` is ${from.runId}@${from.version} in a fork: to train another model, start a new run`,
     );
   const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
-  await checkRun(config);
+  await checkRun(config, null);
   await printRunNotices(db, config);
   await forkBase(db, { runId, config, from });
   await startRun(client, runId, config);

@@ -1,4 +1,5 @@
 import { basename, extname } from 'node:path';
+import { checkRows } from '../../activities/tasks/store-rows.ts';
 import { checkRun } from '../../activities/run/check-run.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
@@ -27,7 +28,9 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     file,
     options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') },
   );
-  await checkRun(config);
+  const { home } = options.deployment;
+  await checkRun(config, { home, signal, report: (line) => console.error(line) });
+  await checkRows(config, home);
   const runId = options.run ?? defaultRunName(basename(file, extname(file)));
   await withDeployment(options.deployment, async (connected) => {
     await printRunNotices(connected.db, config);

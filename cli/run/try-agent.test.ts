@@ -68,6 +68,40 @@ test('a verifier that gives the untouched task no reward either ends the trial a
   expect(trial.outputs[1]).toMatchObject({ program: 'verifier', stdout: 'no reward today\n' });
 });
 
+test('a row is tried without a run: the reward function gets the row, the transcript and the result', async () => {
+  await using folder = await temporaryHome();
+  const rows = join(folder.home, 'data/train.jsonl');
+  await mkdir(join(folder.home, 'data'));
+  await writeFile(rows, '{"q": "first"}\n{"q": "second", "answer": 42}\n');
+  await writeFile(join(folder.home, 'data/grade.py'), GRADE);
+  const settings = runConfig.parse({
+    model: 'm',
+    iterations: 1,
+    tasks: [{ rows, prompt: 'What is the {q}?' }],
+    reward: { function: `${join(folder.home, 'data/grade.py')}:score` },
+  });
+  const tryout = { task: `${rows}#1`, agent: 'chat', config: settings, keep: null };
+  const id = await tryAgent(tryout, placeIn(folder.home), new AbortController().signal);
+  const trial = await readTrialRecord(gateway.db, id);
+  expect(trial).toMatchObject({ outcome: 'scored', rewards: { reward: 42 }, task: `${rows}#1` });
+  expect(trial.outputs.at(-1)).toMatchObject({ program: 'verifier', stdout: 'user: What is the second?\nassistant\n' });
+  expect((await readdir(join(folder.home, 'sandboxes'))).filter((name) => !name.startsWith('.'))).toEqual([]);
+});
+
+const GRADE = `
+def score(row, transcript, result):
+    print(transcript[0]["role"] + ":", transcript[0]["content"])
+    print(transcript[1]["role"])
+    return row["answer"] if transcript[1]["content"] and result is None else -1
+`;
+
+test('the tests of a task folder find the agent’s conversation in a file', async () => {
+  const judge =
+    'python3 -c "import json, os; print(json.load(open(os.environ[\'TRANSCRIPT_FILE\'])))"; echo 1 > $LOGS_DIR/verifier/reward.txt';
+  const { trial } = await tried('true', { judge });
+  expect(trial.outputs.at(-1)?.stdout).toBe('[]\n');
+});
+
 test('a trial that is interrupted is sealed as cancelled', async () => {
   const stop = new AbortController();
   setTimeout(() => stop.abort(new Error('interrupted')), 500);

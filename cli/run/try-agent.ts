@@ -1,5 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { copyFiles } from '../../activities/sandbox/copy-files.ts';
+import { agentEnvironment } from '../../activities/environments/agent-environment.ts';
+import { Graders } from '../../activities/reward/graders.ts';
 import { createSandbox, type Sandbox } from '../../activities/sandbox/create-sandbox.ts';
 import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
 import { VerifierError } from '../../activities/sandbox/errors.ts';
@@ -7,12 +9,17 @@ import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation
 import { loadAgent, type Agent } from '../../activities/sandbox/load-agent.ts';
 import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
 import { loadTask } from '../../activities/tasks/load-task.ts';
-import { judgeAndKeepOutput, keepOutput } from '../../activities/trial/keep-output.ts';
+import { cacheOf } from '../../activities/tasks/read-rows.ts';
+import { readRowTask } from '../../activities/tasks/row-task.ts';
+import { judgeTrial } from '../../activities/trial/judge-trial.ts';
+import { keepOutput } from '../../activities/trial/keep-output.ts';
 import { samplingOf } from '../../activities/trial/open-trial.ts';
 import { limitVerifier } from '../../activities/trial/verify-trial.ts';
+import type { Environment } from '../../activities/environments/environment.ts';
 import { attemptKey } from '../../core/keys.ts';
 import type { AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { parseRowTask } from '../../core/run-config/task-source.ts';
 import type { Task } from '../../core/task.ts';
 import type { Database } from '../../store/database.ts';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
@@ -22,6 +29,7 @@ import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import type { Outcome } from '../../store/schema.ts';
 
 export type Tryout = {
+  /** A task's folder, or a row: `train.jsonl#17`. */
   task: string;
   agent: AgentEntry;
   /** The settings of trials, as in a run file. */
@@ -48,18 +56,19 @@ const ATTEMPT = 1;
  * @throws TrialgateError `bad_input` for a wrong task or agent
  */
 export async function tryAgent(
-  { task: folder, agent: entry, config, keep }: Tryout,
+  { task: named, agent: entry, config, keep }: Tryout,
   place: TryoutPlace,
   signal: AbortSignal,
 ): Promise<string> {
   const { db, home, report } = place;
   requireBubblewrap(await isolation(), place.unsandboxed);
-  const [task, agent] = [await loadTask(folder), await loadAgent(entry)];
+  const [task, agent] = [await findTask(named, config, home), await loadAgent(entry)];
+  const environment = await agentEnvironment(agent, { home, signal, report });
   const trialId = `try-${randomUUID().slice(0, 8)}`;
   const key = { trialId, attempt: ATTEMPT };
   await openAttempt(db, {
     ...key,
-    task: task.folder,
+    task: task.kind === 'folder' ? task.folder : named,
     agent: typeof entry === 'string' ? entry : agent.name,
     sampling: samplingOf(config),
     budgets: { ...config.budgets, prompt_tokens: config.max_prompt_length },
@@ -69,7 +78,7 @@ export async function tryAgent(
     report(`trial ${trialId}: agent ${agent.name} on task ${task.name}`);
     const sandbox = await createSandbox({ home, ...key, task, signal });
     sealed = await runAndVerify(
-      { task: within(task, config), agent, sandbox, network: config.network },
+      { task: within(task, config), agent, environment, sandbox, network: config.network },
       key,
       place,
       signal,
@@ -95,12 +104,18 @@ type Ending = {
   rewards?: Record<string, number>;
   turnRewards?: Record<string, number[]>;
 };
-type Work = { task: Task; agent: Agent; sandbox: Sandbox; network: RunConfig['network'] };
+type Work = {
+  task: Task;
+  agent: Agent;
+  environment: Environment | null;
+  sandbox: Sandbox;
+  network: RunConfig['network'];
+};
 
 async function runAndVerify(
-  { task, agent, sandbox, network }: Work,
+  { task, agent, environment, sandbox, network }: Work,
   key: { trialId: string; attempt: number },
-  { db, gatewayUrl, secret, report }: TryoutPlace,
+  { db, gatewayUrl, secret, home, report }: TryoutPlace,
   signal: AbortSignal,
 ): Promise<Ending> {
   const result = await runAgentProcess({
@@ -108,6 +123,7 @@ async function runAndVerify(
     task,
     sandbox,
     isolation: await isolation(),
+    environment,
     trialId: key.trialId,
     gateway: gatewayUrl,
     network: network ?? agent.network,
@@ -127,18 +143,22 @@ async function runAndVerify(
     : result.ending === 'agent_error'
       ? { outcome: 'agent_error' as const, reason: result.reason ?? undefined }
       : { outcome: 'scored' as const };
+  const graders = new Graders(home);
   try {
-    const { rewards, turnRewards, reason } = await judgeAndKeepOutput(db, key, {
-      task,
-      sandbox,
-      isolation: await isolation(),
-      signal,
-    });
+    const { rewards, turnRewards, reason } = await judgeTrial({ db, graders }, { ...key, task, sandbox }, signal);
     return { reason, ...own, rewards, turnRewards };
   } catch (error) {
     if (!(error instanceof VerifierError)) throw error;
     return { outcome: 'verifier_error', reason: error.message };
+  } finally {
+    await graders.close();
   }
+}
+
+/** Finds a task's folder, or the row of a source that the settings name. */
+async function findTask(named: string, config: RunConfig, home: string): Promise<Task> {
+  const row = parseRowTask(named);
+  return row === null ? loadTask(named) : readRowTask(named, row, config, cacheOf(home));
 }
 
 /** Limits agent and verifier to the deadline of a run's trials. */

@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import { readRun } from '../../activities/run/read-run.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { isAgentPath } from '../../core/run-config/agent-file.ts';
+import { parseRowTask } from '../../core/run-config/task-source.ts';
 import { runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
@@ -24,7 +25,7 @@ export async function tryCommand(deployment: Deployment, options: Options, signa
   const { gatewayUrl, secret } = connectionsOf(deployment);
   return withStore(deployment, async (db) => {
     const tryout = {
-      task: resolve(options.task),
+      task: parseRowTask(options.task) && !existsSync(before(options.task)) ? options.task : resolve(options.task),
       agent: isAgentPath(options.agent) ? resolve(options.agent) : options.agent,
       config: await settingsOfTrials(db, options.run),
       keep,
@@ -52,6 +53,9 @@ export async function tryCommand(deployment: Deployment, options: Options, signa
     ].join('\n');
   });
 }
+
+/** Returns the part of a row's task that may be a file. */
+const before = (task: string): string => task.slice(0, task.lastIndexOf('#'));
 
 /** Returns the settings of a run, of a run file, or the defaults. Only those that concern a trial are used. */
 async function settingsOfTrials(db: Database, run: string | undefined): Promise<RunConfig> {

@@ -1,6 +1,7 @@
 import { Client } from '@temporalio/client';
 import { expect, test } from 'vitest';
 import type { Deps } from '../../activities/deps.ts';
+import { Graders } from '../../activities/reward/graders.ts';
 import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
 import { recordVersion } from '../../activities/iteration/record-version.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
@@ -20,6 +21,7 @@ test('`show` gives the reason of a skipped step with its iteration', async () =>
     secret: '',
     hostQueue: '',
     sandboxes: new HostSandboxes('/', 1),
+    graders: new Graders('/'),
   };
   const take = { runId: 'r', iteration: 0, take: 1 };
   const [canary, metrics] = [{ token_ids: [], logprobs: [] }, {}];

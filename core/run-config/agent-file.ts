@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { NETWORKS } from '../networks.ts';
+import { npmDependencies, pythonDependencies } from './dependencies.ts';
 
 /** The form of an agent's name, which is also its file's. */
 export const AGENT_NAME = /^[a-z0-9][a-z0-9-]*$/;
@@ -7,54 +8,72 @@ export const AGENT_NAME = /^[a-z0-9][a-z0-9-]*$/;
 /** The form of a mount's name. It is part of a placeholder and of a path. */
 const MOUNT_NAME = /^[a-z0-9][a-z0-9_-]*$/;
 
+/** The form of a Python function's name: `file.py:function`. */
+const FUNCTION = /^.+\.py:[A-Za-z_]\w*$/;
+
 /**
  * An agent as data, in a file of its own or within a run file. `command` and `env` may contain {python} {agents} {work} {model} {base_url}
- * {api_key} {mounts.NAME}.
+ * {api_key} {node_modules} {mounts.NAME}.
  */
-export const agentFile = z.strictObject({
-  /** Absent: the file's name, or within a run file its position. */
-  name: z.string().regex(AGENT_NAME, 'lower-case letters, digits and dashes').optional(),
-  description: z.string().min(1).optional(),
-  command: z.array(z.string().min(1)).min(1),
-  /** The folder in which it starts, within the work folder. */
-  workdir: z
-    .string()
-    .regex(/^(?!\/)(?!(?:.*\/)?\.\.(?:\/|$))/, 'a folder within the work folder, such as `src`')
-    .default('.'),
-  /** The agent gets these besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY. */
-  env: z.record(z.string(), z.string()).default({}),
-  /** Every agent finds its task in the file `instruction.md`. `argument` and `stdin` also pass the text: as the last argument of the command, or as standard input. */
-  instruction: z.enum(['file', 'argument', 'stdin']).default('file'),
-  /** The exit codes that mean that the agent is done. */
-  success_exit_codes: z.array(z.int().min(0).max(255)).min(1).default([0]),
-  /** More files of the host that the agent can read, by name. Relative paths are relative to the file. */
-  mounts: z
-    .record(z.string().regex(MOUNT_NAME, 'lower-case letters, digits, dashes and underscores'), z.string().min(1))
-    .default({}),
-  /** `gateway` lets the agent reach only the gateway. `host` lets it reach all that the host reaches. A run file can override this. */
-  network: z.enum(NETWORKS).default('gateway'),
-  limits: z
-    .strictObject({
-      /** At most the task's own limit. */
-      seconds: z.number().positive().optional(),
-      memory_mb: z.number().positive().optional(),
-      processes: z.int().min(1).default(64),
-      /** The most bytes of stdout and stderr together. */
-      output_bytes: z.int().min(1).default(1_048_576),
-    })
-    .prefault({}),
-});
+export const agentFile = z
+  .strictObject({
+    /** Absent: the file's name, or within a run file its position. */
+    name: z.string().regex(AGENT_NAME, 'lower-case letters, digits and dashes').optional(),
+    description: z.string().min(1).optional(),
+    /** The program and its arguments. Either this or `function`. */
+    command: z.array(z.string().min(1)).min(1).optional(),
+    /** A Python function as `file.py:function`, which gets the task and the model (`agents/scripts/function_agent.py`). */
+    function: z.string().regex(FUNCTION, 'a Python function: `file.py:function`').optional(),
+    /** The Python packages that it imports. `{python}` is then the environment's Python. */
+    python: pythonDependencies.optional(),
+    /** The npm packages that it uses. Their commands and Node are then on its PATH. */
+    npm: npmDependencies.optional(),
+    /** The folder in which it starts, within the work folder. */
+    workdir: z
+      .string()
+      .regex(/^(?!\/)(?!(?:.*\/)?\.\.(?:\/|$))/, 'a folder within the work folder, such as `src`')
+      .default('.'),
+    /** The agent gets these besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY. */
+    env: z.record(z.string(), z.string()).default({}),
+    /** Every agent finds its task in the file `instruction.md`. `argument` and `stdin` also pass the text: as the last argument of the command, or as standard input. */
+    instruction: z.enum(['file', 'argument', 'stdin']).default('file'),
+    /** The exit codes that mean that the agent is done. */
+    success_exit_codes: z.array(z.int().min(0).max(255)).min(1).default([0]),
+    /** More files of the host that the agent can read, by name. Relative paths are relative to the file. */
+    mounts: z
+      .record(z.string().regex(MOUNT_NAME, 'lower-case letters, digits, dashes and underscores'), z.string().min(1))
+      .default({}),
+    /** `gateway` lets the agent reach only the gateway. `host` lets it reach all that the host reaches. A run file can override this. */
+    network: z.enum(NETWORKS).default('gateway'),
+    limits: z
+      .strictObject({
+        /** At most the task's own limit. */
+        seconds: z.number().positive().optional(),
+        memory_mb: z.number().positive().optional(),
+        processes: z.int().min(1).default(64),
+        /** The most bytes of stdout and stderr together. */
+        output_bytes: z.int().min(1).default(1_048_576),
+      })
+      .prefault({}),
+  })
+  .refine(({ command, function: name }) => (command === undefined) !== (name === undefined), {
+    message: 'an agent has either a `command` or a `function`',
+    path: ['command'],
+  });
 
 export type AgentFile = z.output<typeof agentFile>;
 
-/** An entry of a run file's `agents`: the name of a bundled agent, the path of an agent's file, or the agent itself. */
+/** An entry of a run file's `agents`: the name of a bundled agent, the path of an agent's file, a Python function as `file.py:function`, or the agent itself. */
 export const agentEntry = z.union([z.string().min(1), agentFile]);
 export type AgentEntry = z.output<typeof agentEntry>;
 
 const INLINE = 'inline:';
 
-/** True when the entry is the path of an agent's file, not a name. */
-export const isAgentPath = (entry: string): boolean => entry.includes('/') || /\.ya?ml$/.test(entry);
+/** True when the entry is the path of an agent's file or a function, not a name. */
+export const isAgentPath = (entry: string): boolean =>
+  entry.includes('/') || /\.ya?ml$/.test(entry) || isAgentFunction(entry);
+
+export const isAgentFunction = (entry: string): boolean => FUNCTION.test(entry);
 
 /** Returns the text by which records and workflows call each agent of a run: its name, its file, or `inline:` and its name or position. */
 export const agentLabels = (agents: readonly AgentEntry[]): string[] =>

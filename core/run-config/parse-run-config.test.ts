@@ -21,7 +21,7 @@ test.each([
   [
     'an agent without a command',
     { agents: ['oneshot', { name: 'mine' }] },
-    'agents.1.command: Invalid input: expected array',
+    'agents.1.command: an agent has either a `command` or a `function`',
   ],
   [
     'an agent that is neither a text nor an object',

@@ -1,6 +1,8 @@
 import { z } from 'zod';
 import { NETWORKS } from '../networks.ts';
 import { agentEntry, agentLabels, isInlineAgent } from './agent-file.ts';
+import { reward } from './reward.ts';
+import { isRows, rowsLabel, taskSource, type RowsSource } from './task-source.ts';
 import { samplingChoices } from '../sampling-choices.ts';
 import { teacher, trainerShape } from './trainer-settings.ts';
 
@@ -18,8 +20,10 @@ export const runConfig = z
   .strictObject({
     /** A Hugging Face folder or name. */
     model: z.string().min(1),
-    /** Task folders, or folders of them. */
-    tasks: z.array(z.string().min(1)).min(1),
+    /** Task folders, folders of them, or rows of data. */
+    tasks: z.array(taskSource).min(1),
+    /** The reward of rows: a Python function, a bundled one, or several by name. Task folders have their own tests. */
+    reward: reward.nullable().default(null),
     /** Bundled agents by name, agents' files by path, or agents themselves. A group's trials share one agent; groups take turns. */
     agents: z.array(agentEntry).min(1).default(['oneshot']),
     /** `gateway` lets agents reach only the gateway. `host` lets them reach all that the host reaches. If it is absent, each agent's file decides. */
@@ -92,7 +96,7 @@ export const runConfig = z
       .prefault({}),
     evaluation: z
       .strictObject({
-        tasks: z.array(z.string().min(1)).default([]),
+        tasks: z.array(taskSource).default([]),
         /** The trials of each task. */
         samples: count.default(16),
         /** Evaluates before the first iteration. */
@@ -119,6 +123,27 @@ export const runConfig = z
           'agents',
           `two agents in this list have the name ${label.slice(label.indexOf(':') + 1)}: give each its own`,
         );
+    for (const [where, sources] of [
+      ['tasks', config.tasks],
+      ['evaluation.tasks', config.evaluation.tasks],
+    ] as const) {
+      const rows = sources.filter(isRows);
+      for (const [index, source] of rows.entries())
+        if (rows.findIndex((each) => rowsLabel(each) === rowsLabel(source)) < index)
+          refuse(where, `the rows ${rowsLabel(source)} are named twice: name them once`);
+      if (config.reward === null && rows.some((source) => source.reward === undefined))
+        refuse(
+          where,
+          'rows need a `reward`: a Python function such as `grade.py:score`, or a bundled one such as `exact_match`',
+        );
+    }
+    for (const source of config.tasks.filter(isRows))
+      for (const other of config.evaluation.tasks.filter(isRows))
+        if (rowsLabel(source) === rowsLabel(other) && !isSameTask(source, other))
+          refuse(
+            'evaluation.tasks',
+            `the rows ${rowsLabel(source)} have another prompt, reward or limit than under \`tasks\`: make them equal`,
+          );
     if (config.stragglers === 'carry_over' && config.max_staleness === 0)
       refuse(
         'stragglers',
@@ -155,3 +180,7 @@ export const runConfig = z
   });
 
 export type RunConfig = z.output<typeof runConfig>;
+
+/** True when two entries that name the same rows make the same tasks of them. */
+const isSameTask = (a: RowsSource, b: RowsSource): boolean =>
+  JSON.stringify([a.prompt, a.reward, a.limit]) === JSON.stringify([b.prompt, b.reward, b.limit]);

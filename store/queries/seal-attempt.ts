@@ -10,7 +10,7 @@ export type SealInput = {
   /** Absent: the current attempt. */
   attempt?: number;
   outcome: Outcome;
-  /** Named rewards between 0 and 1. */
+  /** Named rewards. */
   rewards?: Record<string, number>;
   /** The parts of `rewards` that each turn earned, for the names that the verifier gave turn by turn. */
   turnRewards?: Record<string, number[]>;

@@ -63,7 +63,7 @@ export const trials = pgTable(
     batchIteration: integer('batch_iteration'),
     batchTake: integer('batch_take'),
     outcome: text({ enum: OUTCOMES }),
-    /** Named rewards between 0 and 1. Only the verifier's activity writes them. */
+    /** Named rewards. Only the verifier's activity writes them. */
     rewards: jsonb().$type<Record<string, number>>(),
     /** The parts of `rewards` that each turn earned, for the names that the verifier gave turn by turn. Null when there are none. */
     turnRewards: jsonb('turn_rewards').$type<Record<string, number[]>>(),

@@ -2,6 +2,7 @@ import { beforeAll, expect, test } from 'vitest';
 import { TestPostgres } from '../support/harness/postgres.ts';
 import { startGateway } from '../../gateway/node.ts';
 import { withVllm } from '../support/harness/own-vllm.ts';
+import { listAgents } from '../../activities/sandbox/load-agent.ts';
 import { CLIENTS } from './all.ts';
 import {
   clientBesideVllm,
@@ -20,8 +21,9 @@ import { toySession, type ToySession } from './toy-session.ts';
 
 const ADMIN_KEY = 'the admin key';
 const SIDE_BY_SIDE = 3;
-/** This client also runs in a sandbox. Its agent file is in docs/agents.md and needs no other file. */
-const AS_AGENT = CLIENTS.filter(({ name }) => name === 'claude-code');
+/** These clients are bundled agents too. */
+const AGENTS = await listAgents();
+const AS_AGENT = CLIENTS.filter(({ name }) => AGENTS.includes(name));
 const BESIDE_VLLM = CLIENTS.filter(({ besideVllm }) => besideVllm);
 
 /** The result of a client: its session, the error of its run, or the reason for which it does not install. */
@@ -141,13 +143,15 @@ test.for(CLIENTS)(
 );
 
 test.for(AS_AGENT)(
-  '$name works in a sandbox with the agent file that docs/agents.md shows',
+  'the bundled agent $name works on a task in a sandbox, and all of its calls are recorded and trainable',
   async (client, { skip }) => {
     const { ran, recorded, faults, generated } = found(await asAgent.get(client.name), client, skip);
     expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
     expect(faults).toEqual([]);
     expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, drifted: 0 });
-    expect(recorded.calls).toBeGreaterThan(client.modes.length);
+    // Aider asks once, where no test follows its edit.
+    if (client.name !== 'aider') expect(recorded.calls).toBeGreaterThan(client.modes.length);
+    expect(recorded.untrainable).toBe(0);
   },
 );
 

@@ -1,23 +1,20 @@
-import { readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { parse } from 'yaml';
-import { agentFile } from '../../core/run-config/agent-file.ts';
+import type { Environment } from '../../activities/environments/environment.ts';
+import { pythonEnvironment } from '../../activities/environments/python.ts';
 import { isolation } from '../../activities/sandbox/isolation.ts';
+import { loadAgent, type Agent } from '../../activities/sandbox/load-agent.ts';
 import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
 import { sandboxWith, taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
-import { REPOSITORY } from '../../core/repository.ts';
 import { asking, type Client } from './client.ts';
 import type { RunResult, RunOptions } from './run.ts';
 
-/** Runs a client in a sandbox, once for each mode, by its agent file in docs/agents.md. */
+/** Runs a client in a sandbox, once for each mode, by the bundled agent of its name. */
 export async function runAsAgent(
   { name }: Pick<Client, 'name'>,
   { folder, trialUrl, key, limitMs, modes }: RunOptions,
 ): Promise<RunResult> {
-  const document = await readFile(join(REPOSITORY, 'docs/agents.md'), 'utf8');
-  const shown = new RegExp(`^\`agents/${name}\\.yaml\`:\\n\\n\`\`\`yaml\\n([^]*?)\`\`\`$`, 'm').exec(document);
-  // The folder of all clients stands in for `agents/`.
-  const agent = { ...agentFile.parse(parse(shown?.[1] ?? '')), name, folder: dirname(folder) };
+  const agent = await loadAgent(name);
+  const environment = await environmentOf(agent, folder);
   const url = new URL(trialUrl);
   const results = [];
   for (const mode of modes) {
@@ -31,6 +28,7 @@ export async function runAsAgent(
       agent,
       task,
       isolation: await isolation(),
+      environment,
       sandbox: await sandboxWith(home.home, {}, task),
       trialId: url.pathname.slice(1),
       gateway: url.origin,
@@ -47,4 +45,13 @@ export async function runAsAgent(
     timedOut: results.some(({ reason }) => reason === 'timed_out'),
     seconds: results.reduce((sum, { seconds }) => sum + seconds, 0),
   };
+}
+
+/** Returns the client's locked packages in place of those that the agent's file names, which would be installed once more. */
+async function environmentOf({ python }: Agent, folder: string): Promise<Environment> {
+  const options = { home: folder, signal: new AbortController().signal };
+  if (python !== undefined) return pythonEnvironment({ venv: folder }, options);
+  const node = dirname(process.execPath);
+  const nodeModules = join(folder, 'node_modules');
+  return { folders: [folder, node], path: [join(nodeModules, '.bin'), node], python: null, nodeModules };
 }

@@ -7,6 +7,7 @@ import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { writeBatch } from '../../activities/batch/write-batch.ts';
 import type { LoadBaseInput, TrainStepInput } from '../../core/gpu-contract.ts';
+import { Graders } from '../../activities/reward/graders.ts';
 import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
 import { allActivities } from '../support/harness/all-activities.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
@@ -71,6 +72,7 @@ function during<T>(gpu: Record<string, (input: never) => Promise<unknown>>, body
     secret: '',
     hostQueue: 'host',
     sandboxes,
+    graders: new Graders(home),
   });
   const { prepareRun, planBase, openTake, assembleBatch, recordVersion, closeTake, setRunStatus } = real;
   const general = {

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type { PublishInput } from '../../core/gpu-contract.ts';
+import { Graders } from '../../activities/reward/graders.ts';
 import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
 import { confirmedReplicas } from '../support/fakes/confirmed-replicas.ts';
 import { allActivities } from '../support/harness/all-activities.ts';
@@ -33,6 +34,7 @@ test('an engine that restarts during a rollout gets the version published again 
     secret: '',
     hostQueue: 'host',
     sandboxes: new HostSandboxes(home, 8),
+    graders: new Graders(home),
   });
   const { acquirePool, beginPublication, endPublication, hasLostReplica, missingVersion, poolHas, releasePool } = real;
   const records = recordsOver(world, { db: store.db, temporal: environment.client, home });

@@ -1,6 +1,7 @@
 import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { confirmedReplicas } from '../../../tests/support/fakes/confirmed-replicas.ts';
 import { allActivities, type AllActivities } from '../../../tests/support/harness/all-activities.ts';
+import { Graders } from '../../../activities/reward/graders.ts';
 import { HostSandboxes } from '../../../activities/sandbox/host-sandboxes.ts';
 import type { PublishInput, TrainStepInput } from '../../../core/gpu-contract.ts';
 import { whileHeartbeating } from '../../../activities/temporal/while-heartbeating.ts';
@@ -59,6 +60,7 @@ export class World {
       secret: 'a secret of sixteen characters',
       hostQueue: 'host',
       sandboxes: this.#sandboxes,
+      graders: new Graders(home),
     });
   }
 

@@ -1,6 +1,7 @@
 import type { Client } from '@temporalio/client';
 import { chooseTrials } from '../../../activities/batch/choose-trials.ts';
 import type { TakeKey } from '../../../activities/iteration/takes.ts';
+import { Graders } from '../../../activities/reward/graders.ts';
 import { HostSandboxes } from '../../../activities/sandbox/host-sandboxes.ts';
 import { allActivities } from './all-activities.ts';
 import { readRun } from '../../../activities/run/read-run.ts';
@@ -25,6 +26,7 @@ export function recordsOver(
     secret: 'a secret of sixteen characters',
     hostQueue: 'host',
     sandboxes,
+    graders: new Graders(home),
   });
   const {
     awaitGroup,

@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { loadTask } from '../../../activities/tasks/load-task.ts';
-import type { Task } from '../../../core/task.ts';
+import type { FolderTask, Task } from '../../../core/task.ts';
 import { createSandbox, type Sandbox } from '../../../activities/sandbox/create-sandbox.ts';
 import { detectIsolation, type Isolation } from '../../../activities/sandbox/isolation.ts';
 import type { Limits } from '../../../activities/sandbox/limits.ts';
@@ -44,7 +44,11 @@ export async function writeFiles(folder: string, files: Record<string, string>):
 }
 
 /** Makes a task whose tests are the given shell script. */
-export async function taskWith(home: string, testScript: string, files: Record<string, string> = {}): Promise<Task> {
+export async function taskWith(
+  home: string,
+  testScript: string,
+  files: Record<string, string> = {},
+): Promise<FolderTask> {
   const folder = join(home, 'task');
   await mkdir(folder, { recursive: true });
   await writeFiles(folder, {

@@ -1,0 +1,255 @@
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { rewardFunctions, type Reward } from '../../core/run-config/reward.ts';
+import type { RowTask } from '../../core/task.ts';
+import { sandboxWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import type { Sandbox } from '../sandbox/create-sandbox.ts';
+import { gradeRow } from './grade-row.ts';
+import { Graders } from './graders.ts';
+
+let folder: Awaited<ReturnType<typeof temporaryHome>>;
+let graders: Graders;
+let sandbox: Sandbox;
+let code = '';
+const signal = new AbortController().signal;
+
+beforeAll(async () => {
+  folder = await temporaryHome();
+  graders = new Graders(folder.home);
+  sandbox = await sandboxWith(folder.home, { 'result.json': '{"x": 1}', 'out/text.txt': 'written' });
+});
+afterAll(async () => {
+  await graders.close();
+  const left = (await readdir(join(folder.home, 'sandboxes'))).filter((name) => name.startsWith('reward-'));
+  await folder[Symbol.asyncDispose]();
+  expect(left).toEqual([]);
+});
+afterEach(async () => {
+  if (code) await rm(code, { recursive: true });
+  code = '';
+});
+
+/** Writes a module of reward functions, and returns its path. */
+async function moduleWith(text: string): Promise<string> {
+  code = await mkdtemp(join(tmpdir(), 'trialgate-code-'));
+  await mkdir(join(code, 'own'));
+  await writeFile(join(code, 'own/grade.py'), text);
+  return join(code, 'own/grade.py');
+}
+
+const taskOf = (reward: Reward, row: object = {}): RowTask => ({
+  kind: 'row',
+  name: 'rows#0',
+  row: { ...row },
+  columns: [],
+  messages: [{ role: 'user', content: 'What is 6 times 7?' }],
+  rewards: rewardFunctions(reward),
+  instruction: '',
+  agent: { timeoutSec: 60 },
+  verifier: { timeoutSec: 60, env: {} },
+  environment: { cpus: 1, memoryMb: 512, storageMb: 100, env: {} },
+});
+
+const grade = (reward: Reward, { row = {}, reply = 'It is 42.' } = {}) =>
+  gradeRow(
+    taskOf(reward, row),
+    {
+      sandbox,
+      graders,
+      transcript: [
+        { role: 'user', content: 'What is 6 times 7?' },
+        { role: 'assistant', content: reply },
+      ],
+    },
+    signal,
+  );
+
+test('a Python function gets the row, the transcript, the result and the files, and what it prints is kept', async () => {
+  const file = await moduleWith(`
+def score(row, transcript, result, files):
+    print("grading", transcript[-1]["content"])
+    assert sorted(files) == ["instruction.md", "out/text.txt", "result.json"], sorted(files)
+    return row["weight"] * result["x"] if files["out/text.txt"] == "written" else 0
+`);
+  expect(await grade(`${file}:score`, { row: { weight: -2.5 } })).toMatchObject({
+    rewards: { reward: -2.5 },
+    stdout: 'grading It is 42.\n',
+  });
+});
+
+test('an async function, one of TRL’s reward_funcs, and one that returns several rewards work as they are', async () => {
+  const file = await moduleWith(`
+import asyncio
+async def later(row):
+    await asyncio.sleep(0.01)
+    return 0.5
+def accuracy(prompts, completions, answer, **kwargs):
+    assert prompts[0][0]["role"] == "user"
+    return [1.0 if a in c[0]["content"] else 0.0 for c, a in zip(completions, answer)]
+def both(transcript, length=10):
+    return {"short": len(transcript[-1]["content"]) < length, "polite": 0}
+`);
+  const reward = { later: `${file}:later`, accuracy: `${file}:accuracy`, both: `${file}:both` };
+  expect((await grade(reward, { row: { answer: '42' } })).rewards).toEqual({
+    later: 0.5,
+    accuracy: 1,
+    'both/short': 1,
+    'both/polite': 0,
+  });
+});
+
+test('a function that fails on this answer alone counts as 0, or as less where an empty answer earns less', async () => {
+  const file = await moduleWith(`
+def strict(transcript):
+    text = transcript[-1]["content"]
+    return -1.0 if text == "" else float(text)
+`);
+  const verdict = await grade(`${file}:strict`);
+  expect(verdict.rewards).toEqual({ reward: -1 });
+  expect(verdict.reason).toMatch(/works on an empty answer: .*ValueError: could not convert string.*\(grade\.py:4\)/);
+  expect(verdict.stderr).toContain('Traceback');
+});
+
+test.each([
+  ['raises', 'raise KeyError("nothing")', /own\/grade\.py:score: KeyError: 'nothing' \(grade\.py:2\)/],
+  ['returns a text', 'return "good"', /returned 'good', not a finite number/],
+  ['returns nothing', 'return None', /returned None, not a finite number/],
+  ['returns NaN', 'return float("nan")', /returned nan, not a finite number/],
+  ['returns more than float32 holds', 'return 1e39', /returned 1e\+39, not a finite number/],
+  ['hangs', 'while True: pass', /did not end within 0\.5 s/],
+  ['ends its process', 'import os; os._exit(3)', /ended its process with exit code 3/],
+  ['is killed', 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)', /ended its process with signal SIGKILL/],
+])('a function that %s on every answer is the verifier’s error, which says so', async (_, body, message) => {
+  const file = await moduleWith(`def score(row):\n    ${body}\n`);
+  await expect(grade({ ...one(`${file}:score`), seconds: 0.5 })).rejects.toMatchObject({
+    name: 'GradeError',
+    message: expect.stringMatching(message),
+  });
+});
+
+const one = (name: string) => {
+  const [found] = Object.values(rewardFunctions(name));
+  if (!found) throw new Error('no function');
+  return found;
+};
+
+test('a call that hangs costs only itself: the calls beside it and after it are answered', async () => {
+  const file = await moduleWith(`
+import asyncio, time
+def score(transcript):
+    if transcript[-1]["content"] == "hang": time.sleep(60)
+    return 1
+async def later(transcript):
+    if transcript[-1]["content"] == "hang": time.sleep(60)
+    await asyncio.sleep(0.2)
+    return 1
+`);
+  for (const name of ['score', 'later']) {
+    const reward = { ...one(`${file}:${name}`), seconds: 1, workers: 2 };
+    const replies = ['a', 'b', 'hang', 'c', 'd', 'e'];
+    const verdicts = await Promise.all(replies.map((reply) => grade(reward, { reply })));
+    expect(verdicts.map(({ rewards }) => rewards['reward'])).toEqual([1, 1, 0, 1, 1, 1]);
+  }
+});
+
+test.each([
+  ['cannot be imported', 'import nothing_of_this_name', /cannot be imported: ModuleNotFoundError/],
+  ['has no such function', 'def grade(row): return 1', /has no function score; there are grade/],
+  ['ends its process while it is imported', 'import os; os._exit(1)', /its process ended \(exit code 1\)/],
+])('a module that %s is the verifier’s error', async (_, text, message) => {
+  const file = await moduleWith(text);
+  await expect(grade(`${file}:score`)).rejects.toMatchObject({
+    name: 'VerifierError',
+    message: expect.stringMatching(message),
+  });
+});
+
+test('a function sees neither the network, nor the host’s files, nor its environment', async () => {
+  const file = await moduleWith(`
+import os, socket
+def score(row):
+    assert not os.path.exists(row["home"]), "it sees the deployment"
+    assert "TRIALGATE_SECRET" not in os.environ and "AWS_SECRET" not in os.environ
+    try:
+        socket.create_connection(("127.0.0.1", row["port"]), 1)
+    except OSError:
+        return 1
+    return 0
+`);
+  process.env['AWS_SECRET'] = 'secret';
+  const { createServer } = await import('node:net');
+  const server = createServer().listen(0, '127.0.0.1');
+  await new Promise((resolve) => void server.once('listening', resolve));
+  const address = server.address();
+  const port = address !== null && typeof address === 'object' ? address.port : 0;
+  try {
+    expect((await grade(`${file}:score`, { row: { home: folder.home, port } })).rewards).toEqual({ reward: 1 });
+  } finally {
+    server.close();
+    delete process.env['AWS_SECRET'];
+  }
+});
+
+test('a variable of the worker reaches the function by name, and a missing one is said', async () => {
+  const file = await moduleWith('import os\ndef score(row): return float(os.environ["LIMIT"])\n');
+  process.env['MY_LIMIT'] = '7';
+  const reward = { ...one(`${file}:score`), env: { LIMIT: '$MY_LIMIT' } };
+  expect((await grade(reward)).rewards).toEqual({ reward: 7 });
+  delete process.env['MY_LIMIT'];
+  await expect(grade({ ...reward, seconds: 9 })).rejects.toThrow('the worker has no variable MY_LIMIT');
+});
+
+test.each([
+  ['exact_match', 'It is 42.', { answer: 'It is 42.' }, 1],
+  ['exact_match', 'it is 42', { answer: 'It is 42.' }, 0],
+  ['numeric', 'So 6 × 7 = 42.', { answer: '6 * 7 = <<6*7=42>>42\n#### 42' }, 1],
+  ['numeric', 'It costs $1,234.50 in all.', { answer: '1234.5' }, 1],
+  ['numeric', 'The answer is 41, not 42', { answer: '41' }, 1],
+  ['numeric', '\\boxed{17} (see step 3)', { answer: 17 }, 1],
+  ['numeric', 'I do not know', { answer: '3' }, 0],
+  [
+    'code_tests',
+    '```python\nprint(int(input()) * 2)\n```',
+    {
+      tests: [
+        { input: '4', output: '8' },
+        { input: '1', output: '3' },
+      ],
+    },
+    0.5,
+  ],
+  ['code_tests', 'no program', { tests: [{ input: '4', output: '8' }] }, 0],
+])('the bundled reward %s gives the reply %j its reward', async (name, reply, row, expected) => {
+  expect((await grade(name, { reply, row })).rewards).toEqual({ reward: expected });
+});
+
+test('the judge asks a model for a score, and a judge that gives none is an error', async () => {
+  const { createServer } = await import('node:http');
+  const asked: string[] = [];
+  const answers = ['{"reason": "well", "score": 8}', 'I cannot say', 'I cannot say'];
+  const server = createServer((request, response) => {
+    let body = '';
+    request.on('data', (data) => (body += String(data)));
+    request.on('end', () => {
+      asked.push(`${request.headers.authorization} ${body}`);
+      response.end(JSON.stringify({ choices: [{ message: { content: answers[asked.length - 1] } }] }));
+    });
+  }).listen(0, '127.0.0.1');
+  await new Promise((resolve) => void server.once('listening', resolve));
+  const address = server.address();
+  const url = `http://127.0.0.1:${address !== null && typeof address === 'object' ? address.port : 0}/v1`;
+  const judge = {
+    ...one('judge'),
+    options: { url, model: 'big', rubric: 'Is it right?', columns: ['answer'] },
+    env: { JUDGE_API_KEY: 'k' },
+  };
+  try {
+    expect((await grade(judge, { row: { answer: '42' } })).rewards).toEqual({ reward: 0.8 });
+    expect(asked[0]).toMatch(/^Bearer k .*Is it right\?.*What is 6 times 7.*<<<answer\\n42/);
+    await expect(grade(judge, { row: { answer: '42' } })).rejects.toThrow(/judge: ValueError: the judge gave no score/);
+  } finally {
+    server.close();
+  }
+});

@@ -1,0 +1,90 @@
+import { join } from 'node:path';
+import { TrialgateError } from '../../core/errors.ts';
+import { isObject } from '../../core/json.ts';
+import type { RewardFunction } from '../../core/run-config/reward.ts';
+import type { RowTask } from '../../core/task.ts';
+import type { Sandbox } from '../sandbox/create-sandbox.ts';
+import { VerifierError } from '../sandbox/errors.ts';
+import { rewardsOfBroken } from '../sandbox/judge-work.ts';
+import { readSmall } from '../sandbox/read-rewards.ts';
+import { GradeError, type Grade, type GradeRequest } from './grader.ts';
+import type { Graders } from './graders.ts';
+
+export type RowVerdict = { rewards: Record<string, number>; reason?: string; stdout: string; stderr: string };
+
+const MAX_RESULT_BYTES = 1_048_576;
+
+/**
+ * Calls the reward functions of a row for the work in a sandbox. A function that fails on the work, but not on an empty answer, gives a reward
+ * of 0 or less: otherwise wrong answers could leave the training by breaking their reward.
+ * @throws VerifierError when a function fails on an empty answer too; SandboxError when the host failed
+ */
+export async function gradeRow(
+  task: RowTask,
+  { sandbox, transcript, graders }: { sandbox: Sandbox; transcript: unknown[]; graders: Graders },
+  signal: AbortSignal,
+): Promise<RowVerdict> {
+  const request = { row: task.row, transcript, result: await readResult(sandbox), files: sandbox.work };
+  const empty = {
+    row: task.row,
+    transcript: [...task.messages, { role: 'assistant', content: '' }],
+    result: null,
+    files: null,
+  };
+  const grades = await Promise.all(
+    Object.entries(task.rewards).map(async ([name, given]) => ({
+      name,
+      ...(await gradeWithControl(graders, given, { request, empty }, signal)),
+    })),
+  );
+  const reasons = grades.flatMap(({ reason }) => reason ?? []);
+  return {
+    rewards: Object.assign({}, ...grades.map(({ name, value }) => named(name, value))),
+    ...(reasons.length > 0 ? { reason: reasons.join('; ') } : {}),
+    stdout: grades.map(({ stdout }) => stdout).join(''),
+    stderr: grades.map(({ stderr }) => stderr).join(''),
+  };
+}
+
+async function gradeWithControl(
+  graders: Graders,
+  given: RewardFunction,
+  { request, empty }: { request: GradeRequest; empty: GradeRequest },
+  signal: AbortSignal,
+): Promise<Grade & { reason?: string }> {
+  const grade = (of: GradeRequest) => graders.of(given).grade(of, signal);
+  try {
+    return await grade(request);
+  } catch (error) {
+    if (!(error instanceof VerifierError)) throw asVerifierError(error);
+    const control = await grade(empty).catch((cause: unknown) => {
+      if (!(cause instanceof VerifierError)) throw cause;
+      throw error;
+    });
+    const value = typeof control.value === 'number' ? Math.min(0, control.value) : rewardsOfBroken(control.value);
+    const printed = error instanceof GradeError ? error.printed : { stdout: '', stderr: '' };
+    return { value, ...printed, reason: `counts as 0, since the function works on an empty answer: ${error.message}` };
+  }
+}
+
+/** What only the user can repair, such as packages that cannot be installed, is no failure of the host. */
+const asVerifierError = (error: unknown): unknown =>
+  error instanceof TrialgateError && error.code === 'bad_input' ? new VerifierError(error.message) : error;
+
+/** Returns the rewards by name. A function that gives several by name has its own name before theirs, unless it is the only one. */
+function named(name: string, value: Grade['value']): Record<string, number> {
+  if (!isObject(value)) return { [name]: value };
+  const prefix = name === 'reward' ? '' : `${name}/`;
+  return Object.fromEntries(Object.entries(value).map(([own, each]) => [`${prefix}${own}`, each]));
+}
+
+/** Returns what the agent wrote to `result.json`; its text where that is not JSON. */
+async function readResult(sandbox: Sandbox): Promise<unknown> {
+  const text = await readSmall(join(sandbox.work, 'result.json'), 'The agent wrote it.', MAX_RESULT_BYTES);
+  if (text === null) return null;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,371 @@
+"""Runs one reward function, warm, for many trials.
+
+The module is imported once. Then worker processes are forked, so that a call that hangs or ends its process costs only
+itself. The parent talks with the host over a Unix socket, one JSON object a line:
+
+    host → {"id", "row", "transcript", "result", "files"}        files: a folder, or null
+    host ← {"ready": true} | {"fault": "…"}                       once
+    host ← {"id", "value"} | {"id", "error"}, with "stdout" and "stderr"
+
+It needs Python 3.9 and nothing but its library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import importlib.util
+import inspect
+import io
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+MAX_OUTPUT = 32_768
+"""The most characters of each stream that a call may return to the host."""
+ASYNC_CALLS = 64
+"""The calls that one process answers at the same time, if the function is `async`."""
+
+
+class Files(Mapping[str, str]):
+    """The files that the agent left, by their paths: `files["src/main.py"]` is the text of one."""
+
+    def __init__(self, folder: str | None) -> None:
+        self.path = Path(folder) if folder is not None else None
+
+    def __getitem__(self, name: str) -> str:
+        file = self.path / name if self.path is not None else None
+        if file is None or not file.is_file() or file.is_symlink():
+            raise KeyError(name)
+        return file.read_text("utf-8", "replace")
+
+    def __iter__(self) -> Iterator[str]:
+        if self.path is None:
+            return iter(())
+        return (str(file.relative_to(self.path)) for file in sorted(self.path.rglob("*")) if file.is_file())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+Request = dict[str, Any]
+Reply = dict[str, Any]
+Reward = Callable[[Request], Any]
+
+
+def load(file: str, name: str) -> Callable[..., Any]:
+    """Imports a file and returns its function."""
+    sys.path.insert(0, str(Path(file).parent))
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = ", ".join(key for key, value in vars(module).items() if inspect.isfunction(value)) or "none"
+        raise AttributeError(f"{file} has no function {name}; there are {known}")
+    return function
+
+
+def adapt(function: Callable[..., Any], options: dict[str, Any]) -> Reward:
+    """Returns a function of a request.
+
+    A function with the parameter `completions` is one of TRL's `reward_funcs` and gets lists of one.
+    """
+    parameters = inspect.signature(function).parameters
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+
+    def keywords(given: dict[str, Any]) -> dict[str, Any]:
+        return given if takes_any else {key: value for key, value in given.items() if key in parameters}
+
+    if "completions" in parameters:
+
+        def batched(request: Request) -> Any:
+            prompt, completion = split(request["transcript"])
+            columns = {key: [value] for key, value in request["row"].items()}
+            return function(**keywords({**columns, "prompts": [prompt], "completions": [completion], **options}))
+
+        return batched
+
+    def single(request: Request) -> Any:
+        given = {key: request[key] for key in ("row", "transcript", "result")}
+        return function(**keywords({**given, "files": Files(request["files"])}), **options)
+
+    return single
+
+
+def split(transcript: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Splits a conversation before the first message of the model."""
+    first = next((i for i, message in enumerate(transcript) if message.get("role") == "assistant"), len(transcript))
+    return transcript[:first], transcript[first:]
+
+
+def value_of(returned: Any) -> float | dict[str, float]:
+    """Checks what the function returned. A list of one is the reward of TRL's batch of one."""
+    if isinstance(returned, (list, tuple)) and len(returned) == 1:
+        returned = returned[0]
+    if isinstance(returned, dict) and returned:
+        return {str(name): number_of(value, f"{name}: ") for name, value in returned.items()}
+    return number_of(returned, "")
+
+
+def number_of(value: Any, name: str) -> float:
+    if not isinstance(value, (str, bytes)):
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            pass
+        else:
+            if number == number and abs(number) < 3e38:  # the trainer computes in float32
+                return number
+    raise ValueError(
+        f"the function returned {name}{short(repr(value))}, not a finite number or a dict of names to numbers"
+    )
+
+
+def short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def fault_of(error: BaseException, file: str) -> str:
+    """Names the error, and the last line of the user's file that it passed."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    where = f" ({Path(file).name}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {short(str(error))}{where}" if str(error) else f"{type(error).__name__}{where}"
+
+
+# What a call prints belongs to its trial, also where several calls run at the same time.
+printed: contextvars.ContextVar[tuple[io.StringIO, io.StringIO] | None] = contextvars.ContextVar(
+    "printed", default=None
+)
+
+
+class Printed(io.TextIOBase):
+    """Stands for sys.stdout or sys.stderr, and writes to that of the call that runs."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        streams = printed.get()
+        if streams is not None and streams[self.index].tell() < 4 * MAX_OUTPUT:
+            streams[self.index].write(text)
+        return len(text)
+
+
+async def answer(request: Request, reward: Reward, file: str, seconds: float) -> Reply:
+    streams = (io.StringIO(), io.StringIO())
+    token = printed.set(streams)
+    reply: Reply = {"id": request["id"]}
+    try:
+        returned = reward(request)
+        if inspect.isawaitable(returned):
+            returned = await asyncio.wait_for(returned, seconds)
+        reply["value"] = value_of(returned)
+    except asyncio.TimeoutError:  # noqa: UP041  # in Python 3.9 and 3.10 it is no TimeoutError
+        reply["error"] = f"the function did not end within {seconds:g} s"
+    except Exception as error:
+        traceback.print_exc(file=streams[1])
+        reply["error"] = fault_of(error, file)
+    finally:
+        printed.reset(token)
+    stdout, stderr = (stream.getvalue()[-MAX_OUTPUT:] for stream in streams)
+    return {**reply, "stdout": stdout, "stderr": stderr}
+
+
+async def work(link: socket.socket, reward: Reward, file: str, seconds: float) -> None:
+    """Answers requests until the parent closes the link."""
+    sys.stdout, sys.stderr = Printed(0), Printed(1)  # type: ignore[assignment]
+    reader, writer = await asyncio.open_connection(sock=link, limit=2**30)
+    running: set[asyncio.Task[None]] = set()
+
+    async def one(request: Request) -> None:
+        writer.write(json.dumps(await answer(request, reward, file, seconds)).encode() + b"\n")
+        await writer.drain()
+
+    while line := await reader.readline():
+        task = asyncio.create_task(one(json.loads(line)))
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+
+class Worker:
+    """A forked process that runs the function."""
+
+    def __init__(self, reward: Reward, file: str, seconds: float, inherited: list[socket.socket]) -> None:
+        self.link, theirs = socket.socketpair()
+        self.running: dict[int, tuple[Request, float]] = {}
+        self.unread = b""
+        self.pid = os.fork()
+        if self.pid == 0:
+            for each in [*inherited, self.link]:
+                each.close()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            try:
+                asyncio.run(work(theirs, reward, file, seconds))
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def send(self, request: Request, deadline: float) -> None:
+        self.running[request["id"]] = (request, deadline)
+        self.link.sendall(json.dumps(request).encode() + b"\n")
+
+    def replies(self) -> list[Reply] | None:
+        """Returns the replies that have arrived, or None at the process's end."""
+        try:
+            received = self.link.recv(2**20)
+        except OSError:
+            received = b""
+        if not received:
+            return None
+        *lines, self.unread = (self.unread + received).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def end(self) -> str:
+        """Ends the process, and returns how it ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        self.link.close()
+        code = os.waitstatus_to_exitcode(status)
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+class Grader:
+    """Gives requests to workers, and replaces a worker that ends or takes too long."""
+
+    def __init__(self, host: socket.socket, reward: Reward, settings: dict[str, Any], is_async: bool) -> None:
+        self.host, self.reward, self.settings = host, reward, settings
+        self.calls = ASYNC_CALLS if is_async else 1
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(host, selectors.EVENT_READ)
+        self.waiting: deque[Request] = deque()
+        self.workers: list[Worker] = []
+        self.again: set[int] = set()
+        self.unread = b""
+
+    def run(self) -> None:
+        while self.turn():
+            pass
+        for worker in self.workers:
+            worker.end()
+
+    def turn(self) -> bool:
+        """Handles what has arrived. Returns False when the host has closed its link."""
+        self.give_out()
+        deadlines = [deadline for worker in self.workers for _, deadline in worker.running.values()]
+        timeout = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        for key, _ in self.selector.select(timeout):
+            worker = key.data
+            if worker is None:
+                if not self.receive():
+                    return False
+            elif worker in self.workers:
+                self.collect(worker)
+        self.end_late()
+        return True
+
+    def receive(self) -> bool:
+        received = self.host.recv(2**20)
+        *lines, self.unread = (self.unread + received).split(b"\n")
+        self.waiting.extend(json.loads(line) for line in lines)
+        return bool(received)
+
+    def give_out(self) -> None:
+        while self.waiting:
+            request = self.waiting[0]
+            worker = self.idle(alone=request["id"] in self.again)
+            if worker is None:
+                return
+            self.waiting.popleft()
+            # An async function ends itself at its deadline; its process gets a little longer.
+            grace = 2.0 if self.calls > 1 else 0.0
+            worker.send(request, time.monotonic() + self.settings["seconds"] + grace)
+
+    def idle(self, alone: bool) -> Worker | None:
+        """Returns a worker for one more call.
+
+        A call that was running when its worker ended runs alone the second time.
+        """
+        limit = 1 if alone else self.calls
+        free = [each for each in self.workers if len(each.running) < limit and not (self.again & each.running.keys())]
+        if free:
+            return min(free, key=lambda each: len(each.running))
+        if len(self.workers) >= self.settings["workers"]:
+            return None
+        inherited = [self.host, *(each.link for each in self.workers)]
+        worker = Worker(self.reward, self.settings["file"], self.settings["seconds"], inherited)
+        self.workers.append(worker)
+        self.selector.register(worker.link, selectors.EVENT_READ, worker)
+        return worker
+
+    def collect(self, worker: Worker) -> None:
+        replies = worker.replies()
+        if replies is None:
+            self.replace(worker, None)
+            return
+        for reply in replies:
+            worker.running.pop(reply["id"], None)
+            self.reply(reply)
+
+    def end_late(self) -> None:
+        now = time.monotonic()
+        for worker in list(self.workers):
+            if any(deadline <= now for _, deadline in worker.running.values()):
+                self.replace(worker, f"the function did not end within {self.settings['seconds']:g} s")
+
+    def replace(self, worker: Worker, why: str | None) -> None:
+        """Ends a worker. A call that ran alone gets the blame; of several, each runs again alone."""
+        self.workers.remove(worker)
+        self.selector.unregister(worker.link)
+        ended = worker.end()
+        requests = [request for request, _ in worker.running.values()]
+        for request in requests:
+            if len(requests) == 1:
+                error = why or f"the function ended its process with {ended}"
+                self.reply({"id": request["id"], "error": error, "stdout": "", "stderr": ""})
+            else:
+                self.again.add(request["id"])
+                self.waiting.appendleft(request)
+
+    def reply(self, reply: Reply) -> None:
+        self.again.discard(reply["id"])
+        self.host.sendall(json.dumps(reply).encode() + b"\n")
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    host = socket.socket(socket.AF_UNIX)
+    host.connect(settings["socket"])
+    out: TextIO = sys.stdout
+    sys.stdout = sys.stderr  # what the module prints while it is imported
+    try:
+        function = load(settings["file"], settings["name"])
+        reward = adapt(function, settings["options"])
+    except BaseException as error:
+        traceback.print_exc()
+        host.sendall(json.dumps({"fault": fault_of(error, settings["file"])}).encode() + b"\n")
+        sys.exit(1)
+    sys.stdout = out
+    host.sendall(b'{"ready": true}\n')
+    Grader(host, reward, settings, inspect.iscoroutinefunction(function)).run()
+
+
+if __name__ == "__main__":
+    main()

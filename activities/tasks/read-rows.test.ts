@@ -1,0 +1,149 @@
+import { createServer, type Server } from 'node:http';
+import { once } from 'node:events';
+import { mkdtemp, mkdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { RecordBatchFileWriter, RecordBatchStreamWriter, tableFromJSON } from 'apache-arrow';
+import { parquetWriteBuffer } from 'hyparquet-writer';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { rowsSource } from '../../core/run-config/task-source.ts';
+import type { NumberedRow } from './formats/index.ts';
+import { readRows } from './read-rows.ts';
+
+let folder = '';
+beforeEach(async () => void (folder = await mkdtemp(join(tmpdir(), 'trialgate-rows-'))));
+afterEach(() => rm(folder, { recursive: true }));
+
+async function write(name: string, content: string | Uint8Array): Promise<string> {
+  await mkdir(dirname(join(folder, name)), { recursive: true });
+  await writeFile(join(folder, name), content);
+  return join(folder, name);
+}
+
+async function read(given: object): Promise<NumberedRow[]> {
+  const rows: NumberedRow[] = [];
+  for await (const each of readRows(rowsSource.parse(given), join(folder, 'cache'))) rows.push(each);
+  return rows;
+}
+const rowsOf = async (given: object) => (await read(given)).map(({ row }) => row);
+
+const ROWS = [
+  { question: 'How many?', answer: 42 },
+  { question: 'Which one, "a" or b?', answer: 7 },
+];
+const table = () => tableFromJSON(ROWS);
+const parquet = (rows = ROWS): Uint8Array =>
+  new Uint8Array(
+    parquetWriteBuffer({
+      columnData: [
+        { name: 'question', data: rows.map(({ question }) => question) },
+        { name: 'answer', data: rows.map(({ answer }) => answer), type: 'INT32' },
+      ],
+    }),
+  );
+
+test('JSON Lines, Parquet and both forms of Arrow give the same rows, and CSV the same as texts', async () => {
+  const jsonl = await write('a.jsonl', `${ROWS.map((row) => JSON.stringify(row)).join('\n\n')}\n`);
+  expect(await rowsOf({ rows: jsonl })).toEqual(ROWS);
+  expect(await rowsOf({ rows: await write('a.parquet', parquet()) })).toEqual(ROWS);
+  const stream = RecordBatchStreamWriter.writeAll(table()).toUint8Array(true);
+  expect(await rowsOf({ rows: await write('a.arrow', stream) })).toEqual(ROWS);
+  const file = RecordBatchFileWriter.writeAll(table()).toUint8Array(true);
+  expect(await rowsOf({ rows: await write('b.arrow', file) })).toEqual(ROWS);
+  const csv = await write('a.csv', '\uFEFFquestion,answer\nHow many?,42\n"Which one, ""a"" or b?",7\n');
+  expect(await rowsOf({ rows: csv })).toEqual(ROWS.map((row) => ({ ...row, answer: String(row.answer) })));
+});
+
+test('a source has at most its limit of rows', async () => {
+  const rows = await write('a.jsonl', '{"a": 1}\n{"a": 2}\n{"a": 3}\nnot read');
+  expect(await rowsOf({ rows, limit: 2 })).toEqual([{ a: 1 }, { a: 2 }]);
+});
+
+test.each([
+  ['broken JSON', 'a.jsonl', '{"a": 1}\n{"a": }\n', /a\.jsonl:2: not JSON/],
+  ['a line that is no object', 'a.jsonl', '[1]\n', /a\.jsonl:1: expected a JSON object, found \[1\]/],
+  ['no rows', 'a.jsonl', '\n', /a\.jsonl has no rows/],
+  ['a row of CSV with too many fields', 'a.csv', 'a,b\n1,2\n1,2,3\n', /a\.csv: not CSV: .*line 3/],
+  ['a header alone', 'a.csv', 'a,b\n', /a\.csv has no rows/],
+  ['bytes that are no Parquet', 'a.parquet', 'nothing of the kind', /a\.parquet: not a readable Parquet file/],
+  ['bytes that are no Arrow', 'a.arrow', 'nothing of the kind', /a\.arrow/],
+])('rows with %s are refused with the file and the line', async (_, name, content, message) => {
+  const rows = await write(name, content);
+  await expect(read({ rows })).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringMatching(message),
+  });
+});
+
+test('a folder gives the files of the split: by name, in `data/`, or in a folder of the split’s name', async () => {
+  await write('byname/train.jsonl', '{"a": 1}');
+  await write('byname/test.jsonl', '{"a": 2}');
+  expect(await rowsOf({ rows: join(folder, 'byname'), split: 'test' })).toEqual([{ a: 2 }]);
+  await write('repo/data/train-00000-of-00002.parquet', parquet(ROWS.slice(0, 1)));
+  await write('repo/data/train-00001-of-00002.parquet', parquet(ROWS.slice(1)));
+  expect(await rowsOf({ rows: join(folder, 'repo') })).toEqual(ROWS);
+  await write('saved/train/data-00000-of-00001.arrow', RecordBatchStreamWriter.writeAll(table()).toUint8Array(true));
+  expect(await rowsOf({ rows: join(folder, 'saved') })).toEqual(ROWS);
+  await write('plain/part-1.jsonl', '{"a": 1}');
+  expect(await rowsOf({ rows: join(folder, 'plain') })).toEqual([{ a: 1 }]);
+});
+
+test('a folder without the split is refused, and the message lists what there is', async () => {
+  await write('byname/train.jsonl', '{"a": 1}');
+  await expect(read({ rows: join(folder, 'byname'), split: 'dev' })).rejects.toThrow(
+    'has no split dev: there are train.jsonl',
+  );
+});
+
+test('a file that does not exist is refused', async () => {
+  await expect(read({ rows: join(folder, 'nowhere.jsonl') })).rejects.toThrow(/there is no file or folder .*nowhere/);
+});
+
+/** A hub with one dataset of two subsets, one of which has one split. */
+async function fakeHub(): Promise<{ server: Server; url: string; requests: string[] }> {
+  const requests: string[] = [];
+  const server = createServer((request, response) => {
+    requests.push(`${request.url} ${request.headers.authorization ?? ''}`.trim());
+    const { url = '' } = request;
+    if (url === '/api/datasets/me/sums/parquet')
+      response.end(
+        JSON.stringify({ main: { train: [`${hub.url}/0.parquet`, `${hub.url}/1.parquet`] }, other: { train: [] } }),
+      );
+    else if (url === '/0.parquet') response.end(parquet(ROWS.slice(0, 1)));
+    else if (url === '/1.parquet') response.end(parquet(ROWS.slice(1)));
+    else response.writeHead(404).end();
+  });
+  const hub = { server, url: '', requests };
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  hub.url = `http://127.0.0.1:${address !== null && typeof address === 'object' ? address.port : 0}`;
+  vi.stubEnv('HF_ENDPOINT', hub.url);
+  return hub;
+}
+
+test('a dataset on the hub is downloaded once, with the user’s token', async () => {
+  const { server, requests } = await fakeHub();
+  vi.stubEnv('HF_TOKEN', 'secret');
+  try {
+    expect(await rowsOf({ rows: 'me/sums', name: 'main' })).toEqual(ROWS);
+    expect(await rowsOf({ rows: 'me/sums', name: 'main' })).toEqual(ROWS);
+    expect(requests.filter((each) => each.startsWith('/0.parquet'))).toEqual(['/0.parquet Bearer secret']);
+    await expect(read({ rows: 'me/sums' })).rejects.toThrow('me/sums has the subsets main, other: say `name:`');
+    await expect(read({ rows: 'me/sums', name: 'main', split: 'test' })).rejects.toThrow(
+      'has no split test: there are train',
+    );
+    await expect(read({ rows: 'me/none' })).rejects.toThrow(/answered 404; check the name, or set HF_TOKEN/);
+  } finally {
+    vi.unstubAllEnvs();
+    server.close();
+  }
+});
+
+test('a hub that cannot be reached is named with the connection’s error', async () => {
+  const { server, url } = await fakeHub();
+  server.close();
+  await once(server, 'close');
+  await expect(read({ rows: 'me/sums' })).rejects.toThrow(new RegExp(`${url}.*cannot be reached: .*ECONNREFUSED`));
+  vi.unstubAllEnvs();
+});

@@ -1,0 +1,66 @@
+import { readdir, stat } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { TrialgateError } from '../../core/errors.ts';
+import type { RowsSource } from '../../core/run-config/task-source.ts';
+import { isRowsFile, readFile, type NumberedRow } from './formats/index.ts';
+import { downloadDataset } from './hub.ts';
+
+/** Returns the folder of downloaded datasets. */
+export const cacheOf = (home: string): string => join(home, 'cache');
+
+/**
+ * Reads the rows of a source, at most its `limit`.
+ * @param cache see `cacheOf`
+ * @throws TrialgateError `bad_input` that names the file and the line, also when there is no row
+ */
+export async function* readRows(source: RowsSource, cache: string): AsyncGenerator<NumberedRow> {
+  let count = 0;
+  for (const file of await filesOf(source, cache)) {
+    for await (const each of readFile(file)) {
+      yield each;
+      count += 1;
+      if (count === source.limit) return;
+    }
+  }
+  if (count === 0) throw new TrialgateError('bad_input', `tasks: ${source.rows} has no rows`);
+}
+
+async function filesOf(source: RowsSource, cache: string): Promise<string[]> {
+  const { rows } = source;
+  const found = await stat(rows).catch(() => null);
+  if (found?.isFile()) return [rows];
+  if (found?.isDirectory()) return filesOfSplit(rows, source.split);
+  if (/^(?:[\w.-]+\/)?[\w.-]+$/.test(rows) && !isRowsFile(rows)) return downloadDataset(source, cache);
+  throw new TrialgateError(
+    'bad_input',
+    `tasks: there is no file or folder ${rows}, and a dataset on the hub is called owner/name`,
+  );
+}
+
+/**
+ * Returns the files of a split, in the order of their names. They are in a folder of the split's name, as `DatasetDict.save_to_disk` writes
+ * it, or have names that begin with the split's, such as `train.jsonl` and `data/train-00000-of-00001.parquet`. A folder without any of
+ * these has one split, which is all of its files.
+ */
+async function filesOfSplit(folder: string, split: string): Promise<string[]> {
+  const places = [folder, join(folder, 'data'), join(folder, split)];
+  const lists = await Promise.all(places.map(rowFiles));
+  const [here = [], data = [], own = []] = lists;
+  if (own.length > 0) return own;
+  const all = [...here, ...data];
+  const named = all.filter((file) => [`${split}.`, `${split}-`].some((start) => basename(file).startsWith(start)));
+  if (named.length > 0) return named;
+  const isOneSplit =
+    here.length > 0 && !here.some((file) => /^(?:train|test|validation|valid|dev)[-.]/.test(basename(file)));
+  if (isOneSplit) return here;
+  const found = all.map((file) => basename(file)).join(', ') || 'no rows';
+  throw new TrialgateError('bad_input', `tasks: ${folder} has no split ${split}: there are ${found}`);
+}
+
+async function rowFiles(folder: string): Promise<string[]> {
+  const names = await readdir(folder).catch(() => []);
+  return names
+    .filter(isRowsFile)
+    .toSorted()
+    .map((name) => join(folder, name));
+}

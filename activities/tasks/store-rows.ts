@@ -1,0 +1,91 @@
+import { and, eq } from 'drizzle-orm';
+import { TrialgateError } from '../../core/errors.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
+import { isStorable, type JsonObject } from '../../core/json.ts';
+import { agentLabels } from '../../core/run-config/agent-file.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { isRows, rowsLabel, type RowsSource } from '../../core/run-config/task-source.ts';
+import type { Transaction } from '../../store/queries/transaction.ts';
+import { rows } from '../../store/schema.ts';
+import { loadAgent } from '../sandbox/load-agent.ts';
+import { cacheOf, readRows } from './read-rows.ts';
+import { renderPrompt } from './render-prompt.ts';
+
+/** The rows of one statement. */
+const BATCH = 500;
+
+/**
+ * Reads the rows that a run file names, and checks each.
+ * @throws TrialgateError `bad_input` that names the file, and the line or row
+ */
+export async function checkRows(config: RunConfig, home: string): Promise<void> {
+  for (const source of rowSources(config)) for await (const _ of checkedRows(source, config, home));
+}
+
+/**
+ * Stores the rows that a run file names and the run does not have yet.
+ * @throws TrialgateError `bad_input` that names the file, and the line or row
+ */
+export async function storeRows(tx: Transaction, runId: string, config: RunConfig, home: string): Promise<void> {
+  for (const source of rowSources(config)) {
+    if (await hasRows(tx, runId, source)) continue;
+    let batch: (typeof rows.$inferInsert)[] = [];
+    const flush = async () => {
+      if (batch.length > 0) await tx.insert(rows).values(batch);
+      batch = [];
+    };
+    for await (const row of checkedRows(source, config, home)) {
+      batch.push({ runId, source: rowsLabel(source), ...row });
+      if (batch.length === BATCH) await flush();
+    }
+    await flush();
+  }
+}
+
+const rowSources = ({ tasks, evaluation }: RunConfig): RowsSource[] => [...tasks, ...evaluation.tasks].filter(isRows);
+
+async function hasRows(tx: Transaction, runId: string, source: RowsSource): Promise<boolean> {
+  const ofSource = and(eq(rows.runId, runId), eq(rows.source, rowsLabel(source)));
+  return (await tx.select({ index: rows.index }).from(rows).where(ofSource).limit(1)).length > 0;
+}
+
+/** Reads the rows of a source. Each makes a prompt and can be stored. */
+async function* checkedRows(
+  source: RowsSource,
+  { agents }: RunConfig,
+  home: string,
+): AsyncGenerator<Pick<typeof rows.$inferInsert, 'index' | 'data' | 'agent'>> {
+  const known = new Set(agentLabels(agents));
+  let index = 0;
+  for await (const { row, where } of readRows(source, cacheOf(home))) {
+    renderPrompt(source.prompt, row, where);
+    if (!isStorable(row))
+      throw new TrialgateError(
+        'bad_input',
+        `${where}: a text has the character NUL or half a surrogate pair, which cannot be stored: remove it`,
+      );
+    yield { index, data: stringifyExact(row), agent: await agentOf(row, where, known) };
+    index += 1;
+  }
+}
+
+/** Returns the agent that a row names in its column `agent_name`, as verl's rows do: one of the run file's, or a bundled one. */
+async function agentOf(row: JsonObject, where: string, known: Set<string>): Promise<string | null> {
+  const { agent_name: name } = row;
+  if (name === undefined || name === null || name === '') return null;
+  if (typeof name !== 'string') throw new TrialgateError('bad_input', `${where}: agent_name is not a text`);
+  if (known.has(name)) return name;
+  const own = [...known].find((label) => label === `inline:${name}`);
+  if (own !== undefined) return own;
+  await loadAgent(name).catch((cause: unknown) => {
+    throw new TrialgateError(
+      'bad_input',
+      `${where}: agent_name: ${cause instanceof Error ? cause.message : String(cause)}`,
+      {
+        cause,
+      },
+    );
+  });
+  known.add(name);
+  return name;
+}

@@ -1,0 +1,47 @@
+import { readdir, rm, stat } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import type { Database } from '../../store/database.ts';
+import { batches, policyVersions } from '../../store/schema.ts';
+import { diskUse } from './disk-use.ts';
+
+/** What a deployment's folder has that nothing needs any more. */
+export type Garbage = { path: string; bytes: number; why: string };
+
+const DAY_MS = 24 * 3600_000;
+/** Something that is being made is not in the database yet. */
+const FRESH_MS = DAY_MS;
+/** Packages and datasets are installed again when they are needed. */
+const UNUSED_MS = 30 * DAY_MS;
+
+/** Finds what `gc` removes. The whole folder must be on this machine. */
+export async function findGarbage(db: Database, home: string, now = Date.now()): Promise<Garbage[]> {
+  const versions = await db.select({ checkpoint: policyVersions.checkpoint }).from(policyVersions);
+  const made = await db.select({ path: batches.path }).from(batches);
+  const checkpoints = new Set(versions.map(({ checkpoint }) => basename(checkpoint)));
+  const files = new Set(made.map(({ path }) => basename(path)));
+  const found = await Promise.all([
+    entries(
+      join(home, 'checkpoints'),
+      'a checkpoint of no run',
+      (name, age) => !checkpoints.has(name) && age > FRESH_MS,
+    ),
+    entries(join(home, 'batches'), 'a batch of no run', (name, age) => !files.has(name) && age > FRESH_MS),
+    entries(join(home, 'environments'), 'packages that nothing used for 30 days', (_, age) => age > UNUSED_MS),
+    entries(join(home, 'cache/datasets'), 'a dataset, downloaded more than 30 days ago', (_, age) => age > UNUSED_MS),
+  ]);
+  return Promise.all(found.flat().map(async ({ path, why }) => ({ path, why, bytes: await diskUse(path) })));
+
+  async function entries(folder: string, why: string, isGarbage: (name: string, age: number) => boolean) {
+    const names = await readdir(folder).catch(() => []);
+    const aged = await Promise.all(
+      names.map(async (name) => ({ name, at: (await stat(join(folder, name)).catch(() => null))?.mtimeMs ?? now })),
+    );
+    return aged
+      .filter(({ name, at }) => isGarbage(name, now - at))
+      .map(({ name }) => ({ path: join(folder, name), why }));
+  }
+}
+
+export async function removeGarbage(garbage: readonly Garbage[]): Promise<void> {
+  for (const { path } of garbage) await rm(path, { recursive: true, force: true });
+}

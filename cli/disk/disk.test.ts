@@ -1,0 +1,128 @@
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { deleteRun } from '../../store/queries/delete-run.ts';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { batches, iterations, policyVersions, runs, trials } from '../../store/schema.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { findGarbage, removeGarbage } from './collect-garbage.ts';
+import { sizeOf, useByFolder } from './disk-use.ts';
+import { exportPolicy } from './export-policy.ts';
+
+const store = useDatabase();
+let home = '';
+beforeEach(async () => {
+  home = await mkdtemp(join(tmpdir(), 'trialgate-disk-'));
+  await store.db.delete(runs);
+});
+afterEach(() => rm(home, { recursive: true }));
+
+async function write(path: string, text: string, daysAgo = 0): Promise<string> {
+  const file = join(home, path);
+  await mkdir(join(file, '..'), { recursive: true });
+  await writeFile(file, text);
+  const at = new Date(Date.now() - daysAgo * 24 * 3600_000);
+  await utimes(file, at, at);
+  await utimes(join(file, '..'), at, at);
+  return file;
+}
+
+const config = runConfig.parse({ model: '/models/tiny', tasks: ['t'], iterations: 1 });
+
+/** Makes a run with checkpoints of these versions and one batch file. */
+async function runWith(id: string, versions: number[]): Promise<void> {
+  await store.db.insert(runs).values({ id, config });
+  for (const version of versions) {
+    const folder = `checkpoints/${id}-${version}`;
+    for (const name of ['model.safetensors', 'config.json', 'manifest.json', 'trainer/master.safetensors'])
+      await write(`${folder}/${name}`, `${name} of ${version}`);
+    await store.db.insert(policyVersions).values({
+      runId: id,
+      version,
+      stepKey: `${id}${version}`,
+      checkpoint: join(home, folder),
+      checkpointSha256: `${version}`,
+      canary: { token_ids: [], logprobs: [] },
+    });
+  }
+  await store.db.insert(iterations).values({ runId: id, iteration: 0, take: 1, policyVersion: 0 });
+  const path = await write(`batches/${id}.arrow`, 'samples');
+  await store.db.insert(batches).values({ runId: id, iteration: 0, take: 1, sha256: id, path, samples: 1, trials: 1 });
+  await openAttempt(store.db, { trialId: `${id}-0`, attempt: 1, runId: id });
+}
+
+test('an exported policy is a model’s folder with a card, without the trainer’s state', async () => {
+  await runWith('first', [0, 1, 2]);
+  await rm(join(home, 'checkpoints/first-2'), { recursive: true });
+  const folder = join(home, 'out/model');
+  await mkdir(join(home, 'out'));
+  expect(await exportPolicy(store.db, { runId: 'first' }, folder)).toBe(1);
+  expect((await readdir(folder)).toSorted()).toEqual(['README.md', 'config.json', 'model.safetensors']);
+  expect(await readFile(join(folder, 'model.safetensors'), 'utf8')).toBe('model.safetensors of 1');
+  const card = await readFile(join(folder, 'README.md'), 'utf8');
+  expect(card).toMatch(/^---\nbase_model: tiny\n/);
+  expect(card).toContain('`first@1`');
+  expect(await readdir(join(home, 'out'))).toEqual(['model']);
+});
+
+test('a policy that cannot be exported is refused, and nothing is written', async () => {
+  await runWith('first', [0]);
+  const folder = join(home, 'model');
+  const refused = (of: { runId: string; version?: number }, to = folder) => exportPolicy(store.db, of, to);
+  await expect(refused({ runId: 'first', version: 7 })).rejects.toThrow('run first has no checkpoint of version 7');
+  await expect(refused({ runId: 'nobody' })).rejects.toThrow('there is no run nobody');
+  await expect(refused({ runId: 'first' }, home)).rejects.toThrow('exists already');
+  expect(existsSync(folder)).toBe(false);
+});
+
+test('a deleted run leaves no row, and names the files that no other run uses', async () => {
+  await runWith('first', [0, 1]);
+  await runWith('second', [0]);
+  const shared = { runId: 'second', iteration: 0, take: 2, sha256: 'first', path: join(home, 'batches/first.arrow') };
+  await store.db.insert(batches).values({ ...shared, samples: 1, trials: 1 });
+  expect(await deleteRun(store.db, 'first')).toEqual({
+    checkpoints: [join(home, 'checkpoints/first-0'), join(home, 'checkpoints/first-1')],
+    batches: [],
+  });
+  expect((await store.db.select().from(runs)).map(({ id }) => id)).toEqual(['second']);
+  const left = await store.db.select({ id: trials.id }).from(trials);
+  expect(left.map(({ id }) => id)).not.toContain('first-0');
+  expect(left.map(({ id }) => id)).toContain('second-0');
+  expect(await deleteRun(store.db, 'first')).toBeUndefined();
+});
+
+test('garbage is what no run names and what is old, never what is being made or in use', async () => {
+  await runWith('first', [0]);
+  await write('checkpoints/lost/model.safetensors', 'x', 2);
+  await write('checkpoints/.tmp-being-made/model.safetensors', 'x', 0);
+  await write('batches/lost.arrow', 'x', 2);
+  await write('batches/fresh.arrow', 'x', 0);
+  await write('environments/python-old/bin', 'x', 40);
+  await write('environments/python-new/bin', 'x', 3);
+  const garbage = await findGarbage(store.db, home);
+  expect(garbage.map(({ path }) => path.slice(home.length + 1)).toSorted()).toEqual([
+    'batches/lost.arrow',
+    'checkpoints/lost',
+    'environments/python-old',
+  ]);
+  await removeGarbage(garbage);
+  expect(await findGarbage(store.db, home)).toEqual([]);
+  expect(await readdir(join(home, 'checkpoints'))).toEqual(['.tmp-being-made', 'first-0']);
+});
+
+test('the disk’s use is given by folder, the largest first, in units that people read', async () => {
+  await write('small/a', 'x');
+  await write('large/a', 'x'.repeat(300_000));
+  expect((await useByFolder(home)).map(({ folder }) => folder)).toEqual(['large', 'small']);
+  expect([0, 1023, 1024, 1536, 5 * 2 ** 30, 300 * 2 ** 20].map(sizeOf)).toEqual([
+    '0 B',
+    '1023 B',
+    '1.0 KiB',
+    '1.5 KiB',
+    '5.0 GiB',
+    '300 MiB',
+  ]);
+});

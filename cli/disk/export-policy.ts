@@ -1,0 +1,60 @@
+import { randomUUID } from 'node:crypto';
+import { cp, mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { and, desc, eq } from 'drizzle-orm';
+import { hasCheckpoint } from '../../activities/run/link-checkpoint.ts';
+import { readRun } from '../../activities/run/read-run.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import type { Database } from '../../store/database.ts';
+import { policyVersions } from '../../store/schema.ts';
+import { readRunRecord } from '../show/run-record.ts';
+import { modelCard } from './model-card.ts';
+
+/** What a checkpoint has besides the model itself. */
+const TRAINER_FILES = ['manifest.json', 'trainer'];
+
+/**
+ * Writes a policy version as a Hugging Face model folder: weights, configuration, tokenizer, chat template, and a card that says where it comes
+ * from. Returns the version.
+ * @param version absent: the newest one whose checkpoint is still there
+ * @throws TrialgateError `bad_input` when the folder exists, or the version has no checkpoint; then nothing is written
+ */
+export async function exportPolicy(
+  db: Database,
+  { runId, version }: { runId: string; version?: number },
+  folder: string,
+): Promise<number> {
+  if (await stat(folder).catch(() => null))
+    throw new TrialgateError('bad_input', `${folder} exists already: name a folder that does not`);
+  const found = await findVersion(db, runId, version);
+  const record = await readRunRecord(db, runId);
+  const draft = join(dirname(folder), `.trialgate-export-${randomUUID().slice(0, 8)}`);
+  try {
+    await mkdir(draft, { recursive: true });
+    for (const name of await readdir(found.checkpoint))
+      if (!TRAINER_FILES.includes(name))
+        await cp(join(found.checkpoint, name), join(draft, name), { recursive: true, dereference: true });
+    await writeFile(join(draft, 'README.md'), modelCard(record, await readRun(db, runId), found.version));
+    await rename(draft, folder);
+  } finally {
+    await rm(draft, { recursive: true, force: true });
+  }
+  return found.version;
+}
+
+async function findVersion(db: Database, runId: string, version: number | undefined) {
+  const ofRun = eq(policyVersions.runId, runId);
+  const versions = await db
+    .select({ version: policyVersions.version, checkpoint: policyVersions.checkpoint })
+    .from(policyVersions)
+    .where(version === undefined ? ofRun : and(ofRun, eq(policyVersions.version, version)))
+    .orderBy(desc(policyVersions.version));
+  for (const each of versions) if (await hasCheckpoint(each.checkpoint)) return each;
+  await readRun(db, runId);
+  const what =
+    version === undefined ? `run ${runId} has no checkpoint` : `run ${runId} has no checkpoint of version ${version}`;
+  throw new TrialgateError(
+    'bad_input',
+    `${what}: the newest ones are kept (\`keep_checkpoints\`), "npx trialgate show ${runId}" lists all versions`,
+  );
+}

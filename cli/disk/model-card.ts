@@ -1,0 +1,53 @@
+import { basename } from 'node:path';
+import { stringify } from 'yaml';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { weightVersionOf } from '../../core/weight-version.ts';
+import type { RunRecord } from '../show/run-record.ts';
+
+/** Returns the README of a model folder, with the header that the Hugging Face hub reads. */
+export function modelCard(record: RunRecord, config: RunConfig, version: number): string {
+  // A folder of this machine is nobody else's base model.
+  const base = basename(config.model);
+  const header = stringify({ base_model: base, library_name: 'transformers', tags: ['trialgate', config.objective] });
+  const held = record.evaluations.map(({ policy_version, reward, pass_rate }) => [
+    `policy ${policy_version}, held-out tasks`,
+    number(reward?.mean),
+    percent(pass_rate),
+  ]);
+  const trained = record.iterations.map(({ iteration, reward, pass_rate }) => [
+    `iteration ${iteration}`,
+    number(reward?.mean),
+    percent(pass_rate),
+  ]);
+  const rows = [...held, ...trained].map((cells) => `| ${cells.join(' | ')} |`);
+  return [
+    `---\n${header}---`,
+    `# ${record.run}, policy version ${version}`,
+    `${base}, trained by Trialgate with ${config.objective.toUpperCase()}. Weight version: \`${weightVersionOf(record.run, version)}\`.`,
+    ...(rows.length > 0 ? [['| | reward mean | pass rate |', '|---|---|---|', ...rows].join('\n')] : []),
+    `## Settings\n\n\`\`\`yaml\n${stringify(settingsOf(config))}\`\`\``,
+    '',
+  ].join('\n\n');
+}
+
+/** The settings that shape the training. Paths and URLs of this machine are left out. */
+const settingsOf = ({
+  iterations,
+  groups_per_iteration,
+  group_size,
+  max_staleness,
+  sampling,
+  optim,
+  objective,
+}: RunConfig) => ({
+  iterations,
+  groups_per_iteration,
+  group_size,
+  max_staleness,
+  objective,
+  optim,
+  sampling,
+});
+
+const number = (value: number | undefined): string => (value === undefined ? '–' : value.toFixed(3));
+const percent = (share: number | null): string => (share === null ? '–' : `${Math.round(100 * share)}%`);
