@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -10,6 +11,9 @@ import { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { until } from '../tests/support/harness/until.ts';
 import { EXIT } from './exit.ts';
 import { INSTALLS } from './folders.ts';
+import { folderElsewhere } from './supervisor/components/postgres-home.ts';
+import { isAlive } from './supervisor/processes.ts';
+import { readState } from './supervisor/state.ts';
 import { REPOSITORY } from '../core/repository.ts';
 
 let postgres: TestPostgres;
@@ -54,6 +58,39 @@ test('`trialgate gateway` ends with the exit code for bad input when the gateway
   );
   const [code] = await once(child, 'exit');
   expect(code).toBe(EXIT.badInput);
+});
+
+test('a gateway without a database starts the deployment’s PostgreSQL, says where its admin key is, and leaves nothing running', async () => {
+  const home = await mkdtemp(join(tmpdir(), 'trialgate-alone-'));
+  const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--port', '0', '--engine', 'http://127.0.0.1:9'], {
+    cwd: tmpdir(),
+    env: {
+      PATH: process.env['PATH'],
+      TRIALGATE_HOME: home,
+      TRIALGATE_POSTGRES_PORT: '0',
+      TRIALGATE_TEMPORAL_PORT: '0',
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const exited = once(child, 'exit');
+  let told = '';
+  child.stderr.on('data', (data: Buffer) => void (told += data.toString()));
+  try {
+    const [line] = await Promise.race([once(child.stdout, 'data'), exited.then(() => Promise.reject(new Error(told)))]);
+    const url = /listening on (\S+), 1 engine/.exec(String(line))?.[1] ?? '';
+    expect(told).toContain(`the admin key of the session routes is in ${join(home, 'secrets.json')}`);
+    const { admin_key: key }: { admin_key: string } = JSON.parse(await readFile(join(home, 'secrets.json'), 'utf8'));
+    const open = (authorization: string) => fetch(`${url}/sessions`, { method: 'POST', headers: { authorization } });
+    expect((await open('Bearer wrong')).status).toBe(401);
+    expect((await open(`Bearer ${key}`)).ok).toBe(true);
+    const postgresPid = readState(home)?.components[0]?.process;
+    child.kill('SIGTERM');
+    await exited;
+    expect(postgresPid && isAlive(postgresPid)).toBe(false);
+  } finally {
+    child.kill('SIGKILL');
+    await Promise.all([home, folderElsewhere(home)].map((each) => rm(each, { recursive: true, force: true })));
+  }
 });
 
 // npx is not tested with SIGINT: npm passes it only to its shell, which waits for the command. A terminal signals all processes.

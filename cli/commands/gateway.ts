@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import type { Deployment } from '../config/schema.ts';
 import { GATEWAY_KEYS, settingsFrom } from '../../gateway/settings.ts';
 import { addSettings, settingsOf } from '../options.ts';
 
@@ -15,7 +16,9 @@ const ALIASES = { gateway_port: '--port', gateway_host: '--host' } as const;
 
 export function register(root: Command): void {
   addSettings(root.command('gateway'), SETTINGS, ALIASES)
-    .description('run the gateway in the foreground')
+    .description(
+      "run the gateway in the foreground; without --database-url it uses the deployment's PostgreSQL, and starts it if it does not run",
+    )
     .option(
       '--engine <url>',
       'an engine; again for each replica (TRIALGATE_ENGINES)',
@@ -24,7 +27,8 @@ export function register(root: Command): void {
     )
     .addHelpText(
       'after',
-      '\nExample:\n  $ npx trialgate gateway --port 8700 --engine http://127.0.0.1:8000 --database-url postgres://user:password@127.0.0.1/trialgate',
+      '\nExamples:\n  $ npx trialgate gateway --engine http://127.0.0.1:8000' +
+        '\n  $ npx trialgate gateway --engine http://127.0.0.1:8000 --database-url postgres://user:password@127.0.0.1/trialgate',
     )
     .action(async (options: { engine: string[] }, command: Command) => {
       const more = options.engine.length ? { engines: JSON.stringify(options.engine) } : {};
@@ -38,21 +42,47 @@ export function register(root: Command): void {
         ],
       );
       const secret = config.secret ?? secretsOf(config.home).secret;
-      const { databaseUrl, engines } = connectionsOf(config);
-      const { gateway_port: port, gateway_host: host, admin_key: adminKey = null } = config;
-      await requireDatabase(databaseUrl);
-      await runGateway(
-        {
-          port,
-          host,
-          engines,
-          databaseUrl,
-          adminKey,
-          secret,
-          settings: settingsFrom(config),
-          heavyThread: new URL('../heavy-thread.ts', import.meta.url),
-        },
-        shutdownSignal(),
-      );
+      const signal = shutdownSignal();
+      const own = config.database_url ? null : await ownPostgres(config, signal);
+      try {
+        const { databaseUrl, engines } = connectionsOf(config);
+        const { gateway_port: port, gateway_host: host } = config;
+        const adminKey = config.admin_key ?? own?.adminKey ?? null;
+        await requireDatabase(databaseUrl);
+        await runGateway(
+          {
+            port,
+            host,
+            engines,
+            databaseUrl,
+            adminKey,
+            secret,
+            settings: settingsFrom(config),
+            heavyThread: new URL('../heavy-thread.ts', import.meta.url),
+          },
+          signal,
+        );
+      } finally {
+        await own?.stop();
+      }
     });
+}
+
+/** Starts the deployment's PostgreSQL, unless the deployment runs. Returns its admin key; null when nothing had to be started. */
+async function ownPostgres(
+  config: Deployment,
+  signal: AbortSignal,
+): Promise<{ adminKey: string; stop(): Promise<void> } | null> {
+  const [{ currentState }, { startStack }, { secretsOf }, { homeFolders }] = await Promise.all([
+    import('../supervisor/print.ts'),
+    import('../supervisor/stack.ts'),
+    import('../config/secrets.ts'),
+    import('../folders.ts'),
+  ]);
+  if (currentState(config.home)?.status === 'ready') return null;
+  const stack = await startStack({ config, only: ['postgres'] }, signal);
+  const { secrets } = homeFolders(config.home);
+  console.error(`PostgreSQL runs at ${stack.state().components[0]?.address ?? 'an unknown address'}`);
+  if (config.admin_key === undefined) console.error(`the admin key of the session routes is in ${secrets} (admin_key)`);
+  return { adminKey: secretsOf(config.home).admin_key, stop: () => stack.stop() };
 }

@@ -6,6 +6,7 @@ export function register(root: Command): void {
     .description('start the run that a run file describes (YAML or JSON), and watch it until it ends')
     .option('--run <id>', 'name of the run (default: the file name and the time)')
     .option('--iterations <n>', "number of iterations (default: the run file's)")
+    .option('--no-check', 'start without asking the engines and trying an agent and its verifier first')
     .option('--detach', 'start it and return')
     .option('--json', 'print the run record at the end')
     .addHelpText(
@@ -22,4 +23,4 @@ export function register(root: Command): void {
     });
 }
 
-type Options = { run?: string; iterations?: string; detach?: boolean; json?: boolean };
+type Options = { run?: string; iterations?: string; check: boolean; detach?: boolean; json?: boolean };

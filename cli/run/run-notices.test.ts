@@ -24,12 +24,14 @@ test('only engines that the run file names, else the deployment’s, decide whet
       runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, sampling: { top_p: 0.8 }, engines: named }),
     );
   expect(await notices([])).toEqual([]);
-  expect(await notices([plain])).toEqual([expect.stringContaining(`${plain} does not return sampling masks`)]);
+  expect(await notices([plain])).toEqual([
+    { nothingTrains: true, text: expect.stringContaining(`${plain} does not return sampling masks`) },
+  ]);
 });
 
 test('a run whose agents use the host’s network gets a warning that names them', async () => {
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, network: 'host', agents: ['oneshot'] });
   expect(await runNotices(store.db, config)).toEqual([
-    expect.stringContaining('oneshot reach all that this host reaches'),
+    { nothingTrains: false, text: expect.stringContaining('oneshot reach all that this host reaches') },
   ]);
 });

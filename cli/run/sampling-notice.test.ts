@@ -8,13 +8,17 @@ test('a run file that truncates sampling gets a warning, unless its engines retu
   const [masked, plain] = [await startEngine({ mask: (id) => [id] }), await startEngine()];
   const sampling = { top_p: 0.8, top_k: { default: 40 }, temperature: 0.7 };
   expect(await samplingNotice({ sampling }, [masked])).toBeNull();
-  expect(await samplingNotice({ sampling }, [masked, plain])).toBe(
-    `top_p 0.8, top_k 40 of the run file's sampling truncate it, and ${plain} does not return sampling masks: calls that they answer are not trained on. ` +
+  expect(await samplingNotice({ sampling }, [masked, plain])).toEqual({
+    nothingTrains: false,
+    text:
+      `top_p 0.8, top_k 40 of the run file's sampling truncate it, and ${plain} does not return sampling masks: calls that they answer are not trained on. ` +
       'Remove the settings, or start vLLM with --return-sampling-mask (docs/gateway.md, "Sampling masks")',
-  );
-  expect(await samplingNotice({ sampling: { ...sampling, repetition_penalty: 1.1 } }, [masked])).toMatch(
-    /^repetition_penalty 1.1 .*no call is trained on$/,
-  );
+  });
+  expect(await samplingNotice({ sampling }, [plain])).toMatchObject({ nothingTrains: true });
+  expect(await samplingNotice({ sampling: { ...sampling, repetition_penalty: 1.1 } }, [masked])).toEqual({
+    nothingTrains: true,
+    text: expect.stringMatching(/^repetition_penalty 1.1 .*no call is trained on$/),
+  });
 });
 
 test('a run file with a default `stop` text gets a warning when an engine parses tool calls', async () => {
@@ -24,8 +28,14 @@ test('a run file with a default `stop` text gets a warning when an engine parses
     await startEngine({ parses: false }),
   ];
   const sampling = { stop: { default: ['</answer>'] } };
-  expect(await samplingNotice({ sampling }, [masked, plain])).toMatch(/no call is trained on/);
-  expect(await samplingNotice({ sampling }, [plain])).toMatch(/does not continue the one before/);
+  expect(await samplingNotice({ sampling }, [masked, plain])).toEqual({
+    nothingTrains: true,
+    text: expect.stringMatching(/no call is trained on/),
+  });
+  expect(await samplingNotice({ sampling }, [plain])).toEqual({
+    nothingTrains: false,
+    text: expect.stringMatching(/does not continue the one before/),
+  });
   expect(await samplingNotice({ sampling }, [raw])).toBeNull();
 });
 

@@ -18,14 +18,19 @@ const CHANGES: Neutral = new Map([
   ['repetition_penalty', [1]],
 ]);
 
+/** A sentence for a person before a run starts. `nothingTrains`: the run could not train on any call. */
+export type Notice = { text: string; nothingTrains: boolean };
+
 /** Returns a notice for a run whose sampling settings make its calls untrainable with these engines; null if they do not. */
 export async function samplingNotice(
   { sampling }: Pick<RunConfig, 'sampling'>,
   engines: readonly string[],
-): Promise<string | null> {
+): Promise<Notice | null> {
   const changing = settingsBeyond(sampling, CHANGES);
   if (changing.length > 0)
-    return `${changing.join(', ')} of the run file's sampling change the probabilities in a way that the trainer cannot reproduce: no call is trained on`;
+    return nothingTrains(
+      `${changing.join(', ')} of the run file's sampling change the probabilities in a way that the trainer cannot reproduce: no call is trained on`,
+    );
   const excluding = settingsBeyond(sampling, EXCLUDES);
   const stops = typeof sampling.stop === 'object';
   if (excluding.length === 0 && !stops) return null;
@@ -33,17 +38,24 @@ export async function samplingNotice(
   const parsing = traits.filter((each) => stops && each?.parses);
   // A stop string may cut a tool call. Only the engine's ordinary routes parse such a call as the engine does.
   if (parsing.some((each) => each?.masks))
-    return `stop of the run file's sampling takes calls off the routes that return sampling masks, because the engine reads tool calls or reasoning out of the text: no call is trained on. Remove it`;
+    return nothingTrains(
+      `stop of the run file's sampling takes calls off the routes that return sampling masks, because the engine reads tool calls or reasoning out of the text: no call is trained on. Remove it`,
+    );
   if (parsing.length > 0)
-    return `stop of the run file's sampling: the engine reads tool calls or reasoning out of the text, so each call is a separate sample and does not continue the one before by its ids. Remove it, or start vLLM without its parsers`;
+    return {
+      nothingTrains: false,
+      text: `stop of the run file's sampling: the engine reads tool calls or reasoning out of the text, so each call is a separate sample and does not continue the one before by its ids. Remove it, or start vLLM without its parsers`,
+    };
   if (excluding.length === 0) return null;
   const without = engines.filter((_, i) => !traits[i]?.masks);
   if (without.length === 0) return null;
-  return (
+  const text =
     `${excluding.join(', ')} of the run file's sampling truncate it, and ${without.join(', ')} ${without.length === 1 ? 'does' : 'do'} not return sampling masks: ` +
-    'calls that they answer are not trained on. Remove the settings, or start vLLM with --return-sampling-mask (docs/gateway.md, "Sampling masks")'
-  );
+    'calls that they answer are not trained on. Remove the settings, or start vLLM with --return-sampling-mask (docs/gateway.md, "Sampling masks")';
+  return { text, nothingTrains: without.length === engines.length };
 }
+
+const nothingTrains = (text: string): Notice => ({ text, nothingTrains: true });
 
 function settingsBeyond(sampling: Sampling, neutral: Neutral): string[] {
   return Object.entries(sampling).flatMap(([name, choice]) => {

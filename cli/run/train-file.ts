@@ -5,11 +5,16 @@ import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+import type { Database } from '../../store/database.ts';
+import { connectionsOf } from '../config/connections.ts';
 import { cancelRun } from './cancel-run.ts';
+import { checkEngines } from './check-engines.ts';
+import { dryRun } from './dry-run.ts';
 import { withDeployment, type DeploymentClients } from './connect.ts';
 import { defaultRunName } from './name-run.ts';
 import { readRunFile } from './read-run-file.ts';
-import { printRunNotices } from './run-notices.ts';
+import { enginesOf, printRunNotices } from './run-notices.ts';
 import { startRun } from './start-run.ts';
 import { watchRun } from './watch-run.ts';
 
@@ -20,6 +25,8 @@ export type TrainOptions = {
   detach?: boolean;
   json?: boolean;
   cancelOnFailure?: boolean;
+  /** False starts the run without asking its engines and trying its agents. */
+  check?: boolean;
 };
 
 /** Starts a run and watches it. Ctrl-C ends only the watching. With `cancelOnFailure` a run that does not complete is cancelled, so that it releases its engines. */
@@ -33,12 +40,28 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
   await checkRows(config, home);
   const runId = options.run ?? defaultRunName(basename(file, extname(file)));
   await withDeployment(options.deployment, async (connected) => {
-    await printRunNotices(connected.db, config);
+    const { check = true } = options;
+    await printRunNotices(connected.db, config, check);
+    if (check) await checkBeforeStart(connected.db, config, options.deployment, signal);
     await startRun(connected.client, runId, config);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);
     if (!options.detach) await watchAndPrint(connected, runId, options, signal);
   });
   return runId;
+}
+
+/** Checks the engines, and tries agents and verifiers. */
+async function checkBeforeStart(
+  db: Database,
+  config: RunConfig,
+  deployment: Deployment,
+  signal: AbortSignal,
+): Promise<void> {
+  await checkEngines(await enginesOf(db, config), config);
+  const { home, unsandboxed } = deployment;
+  const { gatewayUrl, secret } = connectionsOf(deployment);
+  const place = { db, gatewayUrl, secret, home, unsandboxed, report: (line: string) => console.error(line) };
+  console.error(await dryRun(config, place, signal));
 }
 
 /** Watches a run and prints its record when it has completed. */

@@ -19,5 +19,5 @@ def calculate(expression: str) -> str:
 def run(task, model):
     llm = ChatOpenAI(base_url=model.base_url, api_key=model.api_key, model=model.model)
     agent = create_agent(llm, [calculate], system_prompt="Use the tool to calculate. Answer with the number alone.")
-    state = agent.invoke({"messages": task.messages}, {"recursion_limit": 8})
+    state = agent.invoke({"messages": task.messages})
     return {"answer": state["messages"][-1].text}

@@ -1,7 +1,10 @@
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { parse, stringify } from 'yaml';
+import { z } from 'zod';
+import { REPOSITORY } from '../../core/repository.ts';
 import { openDatabase } from '../../store/database.ts';
 import { connectionsOf } from '../../cli/config/connections.ts';
 import { INSTALLS } from '../../cli/folders.ts';
@@ -10,44 +13,101 @@ import { auditRun } from '../support/oracles/audit-run.ts';
 import { chanceTasks } from '../support/scenarios/chance-tasks.ts';
 import { TestDeployment } from '../support/harness/deployment.ts';
 
+let folder = '';
+let deployment: TestDeployment;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'trialgate-whole-'));
+  await chmod(folder, 0o755);
+  deployment = await TestDeployment.create({
+    TRIALGATE_ENGINE_ARGS: '--enable-auto-tool-choice --tool-call-parser hermes',
+  });
+  await deployment.up();
+});
+afterAll(async () => {
+  await deployment.remove();
+  await rm(folder, { recursive: true, force: true });
+});
+
 test('the small model, with all its layers, is sampled, trained and published, and its engine confirms the new weights', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'trialgate-whole-'));
-  const deployment = await TestDeployment.create();
-  try {
-    await chmod(folder, 0o755);
-    const config = {
-      model: INSTALLS.smallModel,
-      tasks: [await chanceTasks(join(folder, 'tasks'))],
-      agents: ['oneshot'],
-      iterations: 1,
-      groups_per_iteration: 1,
-      group_size: 3,
-      max_response_length: 48,
-      evaluation: { before: false, after: false },
-    };
-    const file = join(folder, 'whole.json');
-    await writeFile(file, JSON.stringify(config));
-    await deployment.up();
-    await deployment.trialgate('train', file, '--run', 'whole');
-    const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'whole', '--json'));
-    expect(record).toMatchObject({
-      status: 'completed',
-      iterations: [
-        {
-          status: 'done',
-          policy_version: 0,
-          trained_version: 1,
-          skipped: null,
-          batch: { trials: 3 },
-          replicas: [{ weight_version: 'whole@1' }],
-        },
-      ],
-    });
-    expect(record.iterations[0]?.metrics?.['actor/grad_norm']).toBeGreaterThan(0);
-    const db = openDatabase(connectionsOf(deployment.config).databaseUrl);
-    expect(await auditRun(db, 'whole', 1).finally(() => db.$client.end())).toEqual([]);
-  } finally {
-    await deployment.remove();
-    await rm(folder, { recursive: true, force: true });
+  const config = {
+    model: INSTALLS.smallModel,
+    tasks: [await chanceTasks(join(folder, 'tasks'))],
+    agents: ['oneshot'],
+    iterations: 1,
+    groups_per_iteration: 1,
+    group_size: 3,
+    max_response_length: 48,
+    evaluation: { before: false, after: false },
+  };
+  const file = join(folder, 'whole.json');
+  await writeFile(file, JSON.stringify(config));
+  await deployment.trialgate('train', file, '--run', 'whole');
+  const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'whole', '--json'));
+  expect(record).toMatchObject({
+    status: 'completed',
+    iterations: [
+      {
+        status: 'done',
+        policy_version: 0,
+        trained_version: 1,
+        skipped: null,
+        batch: { trials: 3 },
+        replicas: [{ weight_version: 'whole@1' }],
+      },
+    ],
+  });
+  expect(record.iterations[0]?.metrics?.['actor/grad_norm']).toBeGreaterThan(0);
+  const db = openDatabase(connectionsOf(deployment.config).databaseUrl);
+  expect(await auditRun(db, 'whole', 1).finally(() => db.$client.end())).toEqual([]);
+});
+
+const EXAMPLES = join(REPOSITORY, 'examples');
+/** The rows of examples/, two groups of two trials: as a user would try them, and in a minute. */
+async function smallRun(example: string, changes: object): Promise<string> {
+  const given: unknown = parse(await readFile(join(EXAMPLES, example, 'run.yaml'), 'utf8'));
+  await cp(join(EXAMPLES, example), join(folder, example), { recursive: true });
+  const small = { iterations: 1, groups_per_iteration: 2, group_size: 2, ...changes };
+  const file = join(folder, example, 'run.yaml');
+  await writeFile(file, stringify({ ...z.record(z.string(), z.unknown()).parse(given), ...small }));
+  return file;
+}
+
+test('examples/gsm8k: rows are trained with a bundled reward and one in Python, the policy is exported, and the run is deleted', async () => {
+  const file = await smallRun('gsm8k', { evaluation: {}, max_response_length: 32 });
+  await deployment.trialgate('train', file, '--run', 'sums');
+  const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'sums', '--json'));
+  expect(record).toMatchObject({ status: 'completed', iterations: [{ trials: { scored: 4 } }] });
+  const listed = z
+    .array(z.object({ id: z.string(), task: z.string(), rewards: z.record(z.string(), z.number()) }))
+    .parse(JSON.parse(await deployment.trialgate('trials', 'sums', '--json')));
+  for (const { task, rewards } of listed) {
+    expect(task).toMatch(/gsm8k\/train\.jsonl#\d+$/);
+    expect(Object.keys(rewards).toSorted()).toEqual(['correct', 'format']);
   }
+  expect(await deployment.trialgate('show', listed[0]?.id ?? '')).toContain('Think step by step');
+  const model = join(folder, 'exported');
+  await deployment.trialgate('export', 'sums', model);
+  expect(await readFile(join(model, 'README.md'), 'utf8')).toContain('`sums@1`');
+  expect((await stat(join(model, 'model.safetensors'))).size).toBeGreaterThan(1e8);
+  expect(await deployment.trialgate('rm', 'sums')).toContain('run sums is deleted, with 2 checkpoint(s)');
+  expect(await deployment.trialgate('gc', '--dry-run')).toContain('checkpoints');
+});
+
+test('examples/langgraph: a LangGraph agent with packages of its own calls its tool’s model, and its reward is in Python', async () => {
+  const file = await smallRun('langgraph', {});
+  const tried = await deployment.trialgate(
+    'try',
+    `${join(folder, 'langgraph/sums.jsonl')}#0`,
+    '--agent',
+    join(folder, 'langgraph/agent.yaml'),
+    '--run',
+    file,
+    '--json',
+  );
+  const trial = z
+    .object({ outcome: z.string(), rewards: z.record(z.string(), z.number()), samples: z.array(z.unknown()) })
+    .parse(JSON.parse(tried));
+  expect(['scored', 'truncated']).toContain(trial.outcome);
+  expect(trial.rewards['reward']).toBeGreaterThanOrEqual(0);
+  expect(trial.samples.length).toBeGreaterThan(0);
 });

@@ -1,0 +1,98 @@
+import { readFile } from 'node:fs/promises';
+import { basename, isAbsolute, join } from 'node:path';
+import { Agent } from 'undici';
+import { z } from 'zod';
+import { TrialgateError } from '../../core/errors.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+
+const ASK_MS = 10_000;
+
+/** An entry of vLLM's `/v1/models`: `root` is the model that it was started with, `parent` that of an adapter. */
+const models = z.object({
+  data: z.array(z.object({ id: z.string(), root: z.string().nullish(), max_model_len: z.number().nullish() })).min(1),
+});
+
+/** The settings of a model's `config.json` that decide whether the weights of one fit into another. */
+const shape = z.object({
+  architectures: z.array(z.string()).nullish(),
+  hidden_size: z.number().nullish(),
+  num_hidden_layers: z.number().nullish(),
+  vocab_size: z.number().nullish(),
+});
+
+type Checked = Pick<RunConfig, 'model' | 'max_prompt_length' | 'max_response_length'>;
+
+/**
+ * Checks that each engine answers, serves a model of the run's architecture, and takes calls of the run's lengths.
+ * @throws TrialgateError `bad_input` or `missing_prerequisite` with the engine and what to do
+ */
+export async function checkEngines(engines: readonly string[], config: Checked): Promise<void> {
+  for (const engine of engines) await checkEngine(engine, config);
+}
+
+async function checkEngine(engine: string, config: Checked): Promise<void> {
+  const found = models.safeParse(await getModels(engine));
+  const [served] = found.data?.data ?? [];
+  if (!served)
+    throw new TrialgateError(
+      'missing_prerequisite',
+      `the engine ${engine} does not list its models at /v1/models: is it vLLM?`,
+    );
+  const wanted = config.max_prompt_length + config.max_response_length;
+  if (served.max_model_len && wanted > served.max_model_len)
+    throw new TrialgateError(
+      'bad_input',
+      `max_prompt_length ${config.max_prompt_length} and max_response_length ${config.max_response_length} are ${wanted} tokens together, and the engine ` +
+        `${engine} takes ${served.max_model_len}: lower them, or start it with more (\`npx trialgate up --max-model-len ${wanted}\`)`,
+    );
+  if (served.root && !(await isSameModel(served.root, config.model)))
+    throw new TrialgateError(
+      'bad_input',
+      `the engine ${engine} runs ${basename(served.root)}, the run wants ${basename(config.model)}: \`npx trialgate down\`, then ` +
+        `\`npx trialgate up --model ${config.model}\``,
+    );
+}
+
+/** True unless it is certain that the weights of one model do not fit into the other. */
+async function isSameModel(served: string, wanted: string): Promise<boolean> {
+  if (served === wanted) return true;
+  const [ours, theirs] = [await shapeOf(wanted), await shapeOf(served)];
+  if (ours !== null && theirs !== null) return JSON.stringify(ours) === JSON.stringify(theirs);
+  // Names on a hub can be compared. A folder of another machine says nothing.
+  return isAbsolute(served) || isAbsolute(wanted);
+}
+
+async function shapeOf(model: string): Promise<z.output<typeof shape> | null> {
+  if (!isAbsolute(model)) return null;
+  const text = await readFile(join(model, 'config.json'), 'utf8').catch(() => null);
+  return text === null ? null : (shape.safeParse(JSON.parse(text)).data ?? null);
+}
+
+async function getModels(engine: string): Promise<unknown> {
+  const socketPath = engine.startsWith('unix:') ? engine.slice('unix:'.length) : null;
+  const agent = new Agent(socketPath ? { connect: { socketPath } } : {});
+  try {
+    const { statusCode, body } = await agent.request({
+      origin: socketPath ? 'http://engine' : new URL(engine).origin,
+      path: '/v1/models',
+      method: 'GET',
+      signal: AbortSignal.timeout(ASK_MS),
+    });
+    const text = await body.text();
+    if (statusCode === 200) return JSON.parse(text);
+    throw new TrialgateError(
+      'missing_prerequisite',
+      `the engine ${engine} answered ${statusCode} at /v1/models: ${text.slice(0, 200)}`,
+    );
+  } catch (cause) {
+    if (cause instanceof TrialgateError) throw cause;
+    const why = cause instanceof Error ? cause.message || cause.name : String(cause);
+    throw new TrialgateError(
+      'missing_prerequisite',
+      `the engine ${engine} cannot be reached: ${why}. Start it, or name another`,
+      { cause },
+    );
+  } finally {
+    await agent.close();
+  }
+}

@@ -1,0 +1,69 @@
+import { eq } from 'drizzle-orm';
+import { isolation } from '../../activities/sandbox/isolation.ts';
+import { listFolder } from '../../activities/tasks/list-tasks.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import type { AgentEntry } from '../../core/run-config/agent-file.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
+import { calls, DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
+import { readTrialRecord } from '../show/trial-transcript.ts';
+import { tryAgent, type TryoutPlace } from './try-agent.ts';
+
+/** An agent that still works after this time has shown that it starts. */
+const AGENT_SECONDS = 60;
+
+/**
+ * Runs one trial of each agent, and one of each source of tasks, before a run starts, so that an agent or a verifier that cannot work is found
+ * in a minute. Returns a sentence about the result, or why nothing was tried.
+ * @throws TrialgateError `bad_input` when an agent or a verifier failed
+ */
+export async function dryRun(config: RunConfig, place: TryoutPlace, signal: AbortSignal): Promise<string> {
+  const why = await reasonNotToTry(config, place);
+  if (why !== null) return `agents and verifiers were not tried: ${why}`;
+  const limited = {
+    ...config,
+    deadlines: { ...config.deadlines, trial: Math.min(config.deadlines.trial, AGENT_SECONDS) },
+  };
+  const trials = await pairsOf(config);
+  for (const { agent, task } of trials) {
+    const id = await tryAgent({ task, agent, config: limited, keep: null }, place, signal);
+    await requireWorking(id, place);
+  }
+  return `agents and verifiers work (${trials.length} trial${trials.length === 1 ? '' : 's'} tried)`;
+}
+
+async function reasonNotToTry({ engines }: RunConfig, { db, unsandboxed }: TryoutPlace): Promise<string | null> {
+  if (engines.length > 0) return 'the run has its own engines';
+  if ((await isolation()).kind !== 'bubblewrap' && !unsandboxed) return 'this machine runs no sandboxes';
+  const pool = await db.select({ runId: replicas.runId }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));
+  const owner = pool.find(({ runId }) => runId !== null)?.runId;
+  return owner === undefined ? null : `the engines belong to run ${owner} until that ends`;
+}
+
+/** Returns trials in which every agent and every source has its turn. */
+async function pairsOf({ agents, tasks }: RunConfig): Promise<{ agent: AgentEntry; task: string }[]> {
+  const firsts = await Promise.all(tasks.map(firstTask));
+  const count = Math.max(agents.length, firsts.length);
+  return Array.from({ length: count }, (_, i) => ({
+    agent: agents[i % agents.length],
+    task: firsts[i % firsts.length],
+  })).flatMap(({ agent, task }) => (agent === undefined || task === undefined ? [] : [{ agent, task }]));
+}
+
+async function firstTask(source: TaskSource): Promise<string> {
+  if (isRows(source)) return rowTask(rowsLabel(source), 0);
+  const [first = ''] = await listFolder(typeof source === 'string' ? source : source.folder);
+  return first;
+}
+
+async function requireWorking(id: string, { db }: TryoutPlace): Promise<void> {
+  const { outcome, reason, agent, task } = await readTrialRecord(db, id);
+  if (outcome === 'scored' || outcome === 'truncated') return;
+  const called = (await db.select({ id: calls.id }).from(calls).where(eq(calls.trialId, id)).limit(1)).length > 0;
+  if (outcome === 'agent_error' && called && reason?.includes('used up its time')) return;
+  const what = outcome === 'verifier_error' ? `the verifier of ${task ?? 'its task'}` : `the agent ${agent ?? ''}`;
+  throw new TrialgateError(
+    'bad_input',
+    `${what} failed when it was tried: ${reason ?? outcome}. "npx trialgate show ${id}" has all that it printed; --no-check starts the run without a try`,
+  );
+}
