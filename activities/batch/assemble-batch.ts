@@ -101,7 +101,7 @@ async function writeSamples(
   );
   const { samples } = collected;
   if (samples.length === 0) {
-    const message = `iteration ${iteration} has no trainable sample: look at its trials with "trialgate show ${runId}"`;
+    const message = `iteration ${iteration} has no trainable sample: "npx trialgate show ${runId}" says why. Repair the cause, then "npx trialgate redo ${runId}" samples anew, or "npx trialgate resume ${runId} --retry-failed" repeats failed trials`;
     throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
   }
   const metrics = await batchMetrics(deps.db, config, collected);

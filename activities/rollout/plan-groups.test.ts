@@ -179,7 +179,9 @@ test('trials for which no host opened a sandbox count as failed, but their task 
   for (const ordinal of [0, 1]) await end(`${runId}/0.1/${ordinal}`);
   await expect(plan(0)).rejects.toMatchObject({
     nonRetryable: true,
-    message: "4 of the iteration's first 4 trials failed: no host opened a sandbox for them",
+    message: expect.stringMatching(
+      /^4 of the iteration's first 4 trials failed: no host opened a sandbox for them\. Repair .* --retry-failed"$/,
+    ),
   });
   expect(await db.select().from(groups).where(eq(groups.runId, runId))).toMatchObject([
     { dropped: 'failed' },

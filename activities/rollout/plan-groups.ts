@@ -194,6 +194,6 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
 const allQuarantined = (runId: string, tasks: number) =>
   ApplicationFailure.create({
     type: 'all_quarantined',
-    message: `all ${tasks} tasks of run ${runId} are quarantined: "trialgate show ${runId}" says why; repair them, then resume`,
+    message: `all ${tasks} tasks of run ${runId} are quarantined: "trialgate show ${runId}" says why. Repair them, then "npx trialgate resume ${runId} --retry-failed"`,
     nonRetryable: true,
   });

@@ -24,6 +24,6 @@ export async function refuseMostFailed(tx: Transaction, take: TakeKey, groupSize
   const [bad, tried] = [failed.length + unopened, all.length + unopened];
   if (tried < 2 * groupSize || bad * 2 <= tried) return;
   const why = failed.length > 0 ? commonReason(failed) : 'no host opened a sandbox for them';
-  const message = `${bad} of the iteration's first ${tried} trials failed: ${why}`;
+  const message = `${bad} of the iteration's first ${tried} trials failed: ${why}. Repair the cause, then "npx trialgate resume ${runId} --retry-failed"`;
   throw ApplicationFailure.create({ type: 'most_trials_failed', message, nonRetryable: true });
 }

@@ -4,9 +4,13 @@ import { addSettings, settingsOf } from '../options.ts';
 export function register(root: Command): void {
   addSettings(root.command('resume <run>'), ['home'])
     .description('continue a run that is paused, blocked, failed or cancelled; finished trials are kept')
+    .option(
+      '--retry-failed',
+      'let the trials of the open take that ended as agent_error or verifier_error run again, after a repair',
+    )
     .option('--detach', 'return at once')
-    .addHelpText('after', '\nExamples:\n  $ npx trialgate resume first')
-    .action(async (runId: string, options: { detach?: boolean }, command: Command) => {
+    .addHelpText('after', '\nExamples:\n  $ npx trialgate resume first\n  $ npx trialgate resume first --retry-failed')
+    .action(async (runId: string, options: { retryFailed?: boolean; detach?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
       const [{ resumeRun }, { withDeployment }, { watchRun }, { shutdownSignal }] = await Promise.all([
         import('../run/resume-run.ts'),
@@ -16,7 +20,7 @@ export function register(root: Command): void {
       ]);
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
-        console.error(await resumeRun(connected, runId));
+        console.error(await resumeRun(connected, runId, { retryFailed: options.retryFailed ?? false }));
         if (!options.detach) await watchRun(connected, runId, signal);
       });
     });

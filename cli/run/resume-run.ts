@@ -3,6 +3,7 @@ import { and, eq, isNotNull } from 'drizzle-orm';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readRun } from '../../activities/run/read-run.ts';
 import type { Database } from '../../store/database.ts';
+import { reopenFailed } from '../../store/queries/reopen-failed.ts';
 import { iterations, runs } from '../../store/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
@@ -12,16 +13,27 @@ import { startRescoring } from './rescore-run.ts';
 import { startRun } from './start-run.ts';
 import { updateRun } from './update-run.ts';
 
-/** Unblocks a run that waits for a person, or ends its pause. For a run that ended, starts a new execution in the open take. */
-export async function resumeRun({ client, db }: DeploymentClients, runId: string): Promise<string> {
+/**
+ * Unblocks a run that waits for a person, or ends its pause. For a run that ended, starts a new execution in the open take.
+ * @param retryFailed lets the open take's failed trials run again, after their agent or verifier was repaired
+ * @throws TrialgateError `bad_input` when trials of a run that is under way should run again
+ */
+export async function resumeRun(
+  { client, db }: DeploymentClients,
+  runId: string,
+  { retryFailed = false } = {},
+): Promise<string> {
   const config = await readRun(db, runId);
   const handle = client.workflow.getHandle(runId);
   const description = await handle.describe().catch(() => null);
-  if (description?.status.name === 'RUNNING') {
+  const isRunning = description?.status.name === 'RUNNING';
+  if (retryFailed && isRunning) await requireBlocked(handle, runId);
+  const again = retryFailed ? `; ${await reopenFailed(db, runId)} failed trials run again` : '';
+  if (isRunning) {
     try {
       const answer = await updateRun(client, runId, 'resume');
       await unblocked(handle);
-      return answer;
+      return `${answer}${again}`;
     } catch (error) {
       if (!(error instanceof TrialgateError && error.code === 'not_found')) throw error;
       // The run is ending or has just ended. It can start again once it has closed.
@@ -31,7 +43,16 @@ export async function resumeRun({ client, db }: DeploymentClients, runId: string
   await markRunning(db, runId);
   if (await isRescoring(db, runId)) await startRescoring(client, runId, config);
   else await startRun(client, runId, config, { resume: true });
-  return `run ${runId} goes on`;
+  return `run ${runId} goes on${again}`;
+}
+
+async function requireBlocked(handle: WorkflowHandle, runId: string): Promise<void> {
+  const report = await handle.query<RunStatusReport>('status');
+  if (report.phase === 'blocked') return;
+  throw new TrialgateError(
+    'bad_input',
+    `run ${runId} is under way, and its groups would not see that their trials run again: use --retry-failed when it is blocked or has ended ("npx trialgate cancel ${runId}")`,
+  );
 }
 
 /** A run that fails again at once looks as if it had stayed blocked. */
