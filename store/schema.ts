@@ -7,6 +7,7 @@ export * from './tables/groups.ts';
 export * from './tables/iterations.ts';
 export * from './tables/outputs.ts';
 export * from './tables/policy-versions.ts';
+export * from './tables/pool-waits.ts';
 export * from './tables/publications.ts';
 export * from './tables/quarantined-tasks.ts';
 export * from './tables/refusals.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Database } from '../../store/database.ts';
-import { groups, replicas, runs } from '../../store/schema.ts';
+import { groups, poolWaits, replicas, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
 import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
@@ -12,6 +12,7 @@ import { acquirePool, releasePool, returnPool } from '../pool/acquire-pool.ts';
 import { borrowPool } from '../pool/borrow-pool.ts';
 import type { Deps } from '../deps.ts';
 import { Graders } from '../reward/graders.ts';
+import { readQueue } from '../../store/queries/pool-queue.ts';
 import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import { planEvaluationOnDemand } from './plan-evaluation-on-demand.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
@@ -92,6 +93,29 @@ test('engines in which an evaluation samples go to no other run until the evalua
   });
   await acquirePool(deps)({ runId: 'second' });
   expect(await owners()).toEqual(['second']);
+});
+
+test('of the runs that wait for engines, the one that began to wait first gets them, and one that gave up delays nobody', async () => {
+  await runWithVersion(db, home, 'third', 0, config);
+  const wants = (runId: string) => acquirePool(deps)({ runId });
+  await wants('first');
+  await underWay('first', async () => {
+    await expect(wants('third')).rejects.toMatchObject({ type: 'pool_busy' });
+    await expect(wants('second')).rejects.toMatchObject({ type: 'pool_busy' });
+    expect((await readQueue(db)).owner).toBe('first');
+    expect((await readQueue(db)).waiting.map(({ runId }) => runId)).toEqual(['third', 'second']);
+  });
+  await releasePool(deps)({ runId: 'first' });
+  await expect(wants('second')).rejects.toMatchObject({
+    type: 'pool_busy',
+    message: 'waiting for engines: run third began to wait before this one',
+  });
+  await db
+    .update(poolWaits)
+    .set({ seenAt: new Date(Date.now() - 60_000) })
+    .where(eq(poolWaits.runId, 'third'));
+  await wants('second');
+  expect(await readQueue(db)).toEqual({ owner: 'second', waiting: [] });
 });
 
 test('an evaluation that is refused because a run has the engines fails at once without a retry, so that this run can publish', async () => {

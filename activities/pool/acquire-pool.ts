@@ -1,18 +1,24 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray, isNotNull, ne } from 'drizzle-orm';
+import { endWait, noteWait, readWaits } from '../../store/queries/pool-queue.ts';
 import { DEPLOYMENT_POOL, replicas, runs } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import { isRunning } from '../temporal/is-running.ts';
 import { readRun } from '../run/read-run.ts';
 
-/** Gives the run its engine pool, which belongs to one run at a time. A busy pool is retried until its owner ends or the activity's deadline passes. */
+/**
+ * Gives the run its engine pool, which belongs to one run at a time. A busy pool is retried until its owner ends or the activity's deadline
+ * passes; of several runs that wait, the one that began first gets it.
+ */
 export const acquirePool =
   (deps: Deps) =>
   async (input: { runId: string }): Promise<string[]> => {
     const { runId } = input;
     const config = await readRun(deps.db, runId);
     const pool = config.engines.length > 0 ? runId : DEPLOYMENT_POOL;
+    const queue = config.engines.length > 0 ? config.engines.toSorted().join(' ') : DEPLOYMENT_POOL;
     await releaseDeadOwners(deps, runId, pool);
+    await noteWait(deps.db, runId, queue);
     return withRunReason(deps, runId, () =>
       deps.db.transaction(async (tx) => {
         if (config.engines.length > 0) {
@@ -29,12 +35,20 @@ export const acquirePool =
             type: 'pool_busy',
             message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends`,
           });
+        const [first] = await readWaits(tx, queue);
+        const isOwner = rows.some((row) => row.runId === runId);
+        if (!isOwner && first && first.runId !== runId)
+          throw ApplicationFailure.create({
+            type: 'pool_busy',
+            message: `waiting for engines: run ${first.runId} began to wait before this one`,
+          });
         if (rows.length === 0) {
           const message =
             'no engine is registered: start the gateway with --engine URL, or name engines in the run file';
           throw ApplicationFailure.create({ type: 'engine_unavailable', message });
         }
         await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(inPool);
+        await endWait(tx, runId);
         return rows.map((row) => row.url).toSorted();
       }),
     );
@@ -69,6 +83,7 @@ export const returnPool =
 
 /** Makes the pool free for others. Engines that only this run's file named are removed. */
 async function release({ db }: Deps, runId: string): Promise<void> {
+  await endWait(db, runId);
   await db.delete(replicas).where(and(eq(replicas.runId, runId), ne(replicas.pool, DEPLOYMENT_POOL)));
   await db
     .update(replicas)

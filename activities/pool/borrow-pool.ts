@@ -1,6 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { and, desc, eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
+import { endWait } from '../../store/queries/pool-queue.ts';
 import { policyVersions, replicas } from '../../store/schema.ts';
 import { acquirePool } from './acquire-pool.ts';
 import type { Deps } from '../deps.ts';
@@ -31,7 +32,10 @@ export const borrowPool =
         .orderBy(desc(policyVersions.version))
         .limit(1);
       if (!row) throw new TrialgateError('bad_input', `run ${runId} has no policy version ${version ?? 'yet'}`);
-      await acquirePool(deps)({ runId }).catch(asBusy);
+      await acquirePool(deps)({ runId }).catch(async (error: unknown) => {
+        await endWait(deps.db, runId);
+        return asBusy(error);
+      });
       return { version: row.version, published: false };
     });
 

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import type { readQueue } from '../../store/queries/pool-queue.ts';
 import type { Deployment } from '../config/schema.ts';
 import { addSettings, settingsOf } from '../options.ts';
 
@@ -16,11 +17,12 @@ export function register(root: Command): void {
         import('../exit.ts'),
       ]);
       const state = currentState(config.home);
-      const warnings = state?.status === 'ready' ? await warningsOf(config) : [];
-      if (options.json) console.log(JSON.stringify(state && { ...state, warnings }, null, 2));
+      const { warnings, queue } = state?.status === 'ready' ? await readStore(config) : { warnings: [], queue: null };
+      if (options.json) console.log(JSON.stringify(state && { ...state, warnings, queue }, null, 2));
       else if (state) {
         printStatus(state);
         const { diskLine } = await import('../disk/disk-use.ts');
+        if (queue !== null) console.log(queueLine(queue));
         console.log(await diskLine(config.home));
       } else console.log(`nothing was started in ${config.home} yet: npx trialgate up`);
       if (!options.json) for (const warning of warnings) console.log(`WARNING: ${warning}`);
@@ -29,20 +31,29 @@ export function register(root: Command): void {
     });
 }
 
-/** Returns the warnings of the runs under way. It does not wait long for them, because a status must be quick. */
-async function warningsOf(config: Deployment): Promise<string[]> {
-  const [{ openDatabase }, { connectionsOf }, { readWarnings }] = await Promise.all([
+/** Reads the warnings of the runs under way, and who waits for engines. It does not wait long for them, because a status must be quick. */
+async function readStore(config: Deployment): Promise<{ warnings: string[]; queue: Queue | null }> {
+  const [{ openDatabase }, { connectionsOf }, { readWarnings }, { readQueue }] = await Promise.all([
     import('../../store/database.ts'),
     import('../config/connections.ts'),
     import('../show/warnings.ts'),
+    import('../../store/queries/pool-queue.ts'),
   ]);
   const db = openDatabase(connectionsOf(config).databaseUrl, {
     maxConnections: 2,
     settings: '-c statement_timeout=3000',
   });
   try {
-    return await readWarnings(db);
+    return { warnings: await readWarnings(db), queue: await readQueue(db).catch(() => null) };
   } finally {
     await db.$client.end();
   }
+}
+
+type Queue = Awaited<ReturnType<typeof readQueue>>;
+
+function queueLine({ owner, waiting }: Queue): string {
+  const line = owner === null ? 'engines: no run has them' : `engines: run ${owner} has them`;
+  const names = waiting.map(({ runId, since }) => `${runId} (since ${since.toISOString().slice(11, 19)} UTC)`);
+  return names.length === 0 ? line : `${line}; waiting: ${names.join(', ')}`;
 }

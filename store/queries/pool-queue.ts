@@ -1,0 +1,38 @@
+import { and, asc, eq, sql } from 'drizzle-orm';
+import type { Database } from '../database.ts';
+import { poolWaits, replicas, DEPLOYMENT_POOL } from '../schema.ts';
+import type { Executor } from './transaction.ts';
+
+/** A run that waits tries again every 5 s at the latest. */
+const isWaiting = sql`${poolWaits.seenAt} > now() - interval '30 seconds'`;
+
+/** Notes that a run waits for a pool. The time at which it began to wait stays. */
+export async function noteWait(db: Executor, runId: string, pool: string): Promise<void> {
+  const since = sql`case when ${isWaiting} and ${poolWaits.pool} = ${pool} then ${poolWaits.since} else now() end`;
+  await db
+    .insert(poolWaits)
+    .values({ runId, pool })
+    .onConflictDoUpdate({ target: poolWaits.runId, set: { pool, since, seenAt: sql`now()` } });
+}
+
+export async function endWait(db: Executor, runId: string): Promise<void> {
+  await db.delete(poolWaits).where(eq(poolWaits.runId, runId));
+}
+
+/** Returns the runs that wait for a pool, the one that began first before the others. */
+export function readWaits(db: Executor, pool: string): Promise<{ runId: string; since: Date }[]> {
+  return db
+    .select({ runId: poolWaits.runId, since: poolWaits.since })
+    .from(poolWaits)
+    .where(and(eq(poolWaits.pool, pool), isWaiting))
+    .orderBy(asc(poolWaits.since), asc(poolWaits.runId));
+}
+
+/** Returns the run that owns the deployment's engines, if one does, and those that wait for them. */
+export async function readQueue(
+  db: Database,
+): Promise<{ owner: string | null; waiting: { runId: string; since: Date }[] }> {
+  const pool = await db.select({ runId: replicas.runId }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));
+  const owner = pool.find(({ runId }) => runId !== null)?.runId ?? null;
+  return { owner, waiting: await readWaits(db, DEPLOYMENT_POOL) };
+}
