@@ -1,7 +1,7 @@
 """The share of a row's tests that the last reply's Python program passes.
 
 The tests are pairs of input and output: the program reads one from standard input and its standard output must be the
-other. The expected outputs stay in this process, so the program cannot know them. Tests that must run in the program's
+other. The program is not given the expected outputs. Tests that must run in the program's
 own process, such as assertions, belong into a task folder with a verifier of its own.
 """
 

@@ -1,7 +1,7 @@
 """The score that a judge model gives the conversation, behind any OpenAI-compatible URL.
 
-The judge is told the rubric, and answers with a JSON object whose `score` is from 0 to `scale`; the reward is the
-share of `scale`. An answer without a score, and a judge that cannot be reached, is an error, not a reward of 0.
+The judge is told the rubric, and answers with a JSON object whose `score` is from 0 to `scale`; the reward is its
+share of `scale`. A judge that cannot be reached is an error, never a reward of 0.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def post(url: str, body: dict[str, Any], key: str | None) -> Any:
                 return json.load(reply)
         except urllib.error.HTTPError as error:
             if (error.code < 500 and error.code != 429) or attempt == TRIES - 1:
-                raise RuntimeError(f"the judge at {url} answered {error.code}: {error.read()[:200]!r}") from error
+                kind = ConnectionError if error.code >= 500 or error.code == 429 else RuntimeError
+                raise kind(f"the judge at {url} answered {error.code}: {error.read()[:200]!r}") from error
         except OSError as error:
             if attempt == TRIES - 1:
-                raise RuntimeError(f"the judge at {url} cannot be reached: {error}") from error
+                raise ConnectionError(f"the judge at {url} cannot be reached: {error}") from error
     raise AssertionError

@@ -1,7 +1,8 @@
 """1 if the last number of the last reply is the last number of the row's answer, else 0.
 
-For GSM8K, whose answers end with `#### 72`. A number in `\\boxed{…}` or after `####` or "answer is" counts before a
-later one. Commas between digits, currency signs and a trailing period do not matter.
+For GSM8K, whose answers end with `#### 72`. If the text has a number in `\\boxed{…}`, or after `####` or "answer is",
+the last such number counts, else the last number. Commas between digits, currency signs and a trailing period do not
+matter.
 """
 
 from __future__ import annotations

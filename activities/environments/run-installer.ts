@@ -15,8 +15,8 @@ export type InstallOptions = {
   report?: (line: string) => void;
 };
 
-/** Returns true when the folder exists, and notes that it is used: `gc` removes what was not used for a month. */
-async function isThere(folder: string): Promise<boolean> {
+/** Sets the folder's time to now, because `gc` removes environments that nothing used for 30 days. Returns false if there is no folder. */
+async function markUsed(folder: string): Promise<boolean> {
   const now = new Date();
   return utimes(folder, now, now).then(
     () => true,
@@ -34,11 +34,11 @@ const underWay = new Map<string, Promise<string>>();
 export async function installOnce(
   key: string,
   what: string,
-  { home, signal, report = console.log }: InstallOptions,
+  { home, signal, report = console.error }: InstallOptions,
   make: (folder: string, exec: (command: string[], cwd?: string) => Promise<void>) => Promise<void>,
 ): Promise<string> {
   const folder = join(home, 'environments', key);
-  if (await isThere(folder)) return folder;
+  if (await markUsed(folder)) return folder;
   const known = underWay.get(folder);
   if (known) return known;
   const installing = install().finally(() => underWay.delete(folder));

@@ -100,7 +100,7 @@ def both(transcript, length=10):
   });
 });
 
-test('a function that fails on this answer alone counts as 0, or as less where an empty answer earns less', async () => {
+test('a function that fails on the reply but not on an empty one gives 0, or the empty reply’s reward if that is less', async () => {
   const file = await moduleWith(`
 def strict(transcript):
     text = transcript[-1]["content"]
@@ -108,7 +108,9 @@ def strict(transcript):
 `);
   const verdict = await grade(`${file}:strict`);
   expect(verdict.rewards).toEqual({ reward: -1 });
-  expect(verdict.reason).toMatch(/works on an empty answer: .*ValueError: could not convert string.*\(grade\.py:4\)/);
+  expect(verdict.reason).toMatch(
+    /works on an empty reply and fails on this one: .*ValueError: could not convert string.*\(grade\.py:4\)/,
+  );
   expect(verdict.stderr).toContain('Traceback');
 });
 
@@ -121,7 +123,7 @@ test.each([
   ['hangs', 'while True: pass', /did not end within 0\.5 s/],
   ['ends its process', 'import os; os._exit(3)', /ended its process with exit code 3/],
   ['is killed', 'import os, signal; os.kill(os.getpid(), signal.SIGKILL)', /ended its process with signal SIGKILL/],
-])('a function that %s on every answer is the verifier’s error, which says so', async (_, body, message) => {
+])('a function that %s on every reply ends as a GradeError that names the cause', async (_, body, message) => {
   const file = await moduleWith(`def score(row):\n    ${body}\n`);
   await expect(grade({ ...one(`${file}:score`), seconds: 0.5 })).rejects.toMatchObject({
     name: 'GradeError',
@@ -147,7 +149,7 @@ async def later(transcript):
     return 1
 `);
   for (const name of ['score', 'later']) {
-    const reward = { ...one(`${file}:${name}`), seconds: 1, workers: 2 };
+    const reward = { ...one(`${file}:${name}`), seconds: 1, processes: 2 };
     const replies = ['a', 'b', 'hang', 'c', 'd', 'e'];
     const verdicts = await Promise.all(replies.map((reply) => grade(reward, { reply })));
     expect(verdicts.map(({ rewards }) => rewards['reward'])).toEqual([1, 1, 0, 1, 1, 1]);
@@ -192,13 +194,13 @@ def score(row):
   }
 });
 
-test('a variable of the worker reaches the function by name, and a missing one is said', async () => {
+test('`$NAME` in `env` gives the function the worker’s variable, and a missing variable is an error that names it', async () => {
   const file = await moduleWith('import os\ndef score(row): return float(os.environ["LIMIT"])\n');
   process.env['MY_LIMIT'] = '7';
   const reward = { ...one(`${file}:score`), env: { LIMIT: '$MY_LIMIT' } };
   expect((await grade(reward)).rewards).toEqual({ reward: 7 });
   delete process.env['MY_LIMIT'];
-  await expect(grade({ ...reward, seconds: 9 })).rejects.toThrow('the worker has no variable MY_LIMIT');
+  await expect(grade({ ...reward, seconds: 9 })).rejects.toThrow('has the variable MY_LIMIT');
 });
 
 test.each([

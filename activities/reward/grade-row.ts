@@ -15,9 +15,9 @@ export type RowVerdict = { rewards: Record<string, number>; reason?: string; std
 const MAX_RESULT_BYTES = 1_048_576;
 
 /**
- * Calls the reward functions of a row for the work in a sandbox. A function that fails on the work, but not on an empty answer, gives a reward
+ * Calls the reward functions of a row for the work in a sandbox. A function that fails on the work, but not on an empty reply, gives a reward
  * of 0 or less: otherwise wrong answers could leave the training by breaking their reward.
- * @throws VerifierError when a function fails on an empty answer too; SandboxError when the host failed
+ * @throws VerifierError when a function fails on an empty reply too; SandboxError when the host failed
  */
 export async function gradeRow(
   task: RowTask,
@@ -57,13 +57,19 @@ async function gradeWithControl(
     return await grade(request);
   } catch (error) {
     if (!(error instanceof VerifierError)) throw asVerifierError(error);
+    // A judge model that cannot be reached says nothing about the work.
+    if (error instanceof GradeError && error.isOutside) throw error;
     const control = await grade(empty).catch((cause: unknown) => {
       if (!(cause instanceof VerifierError)) throw cause;
       throw error;
     });
     const value = typeof control.value === 'number' ? Math.min(0, control.value) : rewardsOfBroken(control.value);
     const printed = error instanceof GradeError ? error.printed : { stdout: '', stderr: '' };
-    return { value, ...printed, reason: `counts as 0, since the function works on an empty answer: ${error.message}` };
+    return {
+      value,
+      ...printed,
+      reason: `gets ${JSON.stringify(value)}, since the function works on an empty reply and fails on this one: ${error.message}`,
+    };
   }
 }
 
@@ -71,16 +77,19 @@ async function gradeWithControl(
 const asVerifierError = (error: unknown): unknown =>
   error instanceof TrialgateError && error.code === 'bad_input' ? new VerifierError(error.message) : error;
 
-/** Returns the rewards by name. A function that gives several by name has its own name before theirs, unless it is the only one. */
+/** Returns the rewards by name. A function that gives several by name has its own name before theirs, unless it is called `reward`. */
 function named(name: string, value: Grade['value']): Record<string, number> {
   if (!isObject(value)) return { [name]: value };
   const prefix = name === 'reward' ? '' : `${name}/`;
   return Object.fromEntries(Object.entries(value).map(([own, each]) => [`${prefix}${own}`, each]));
 }
 
-/** Returns what the agent wrote to `result.json`; its text where that is not JSON. */
+/** Returns what the agent wrote to `result.json`: its text where that is not JSON, and null where it is too long or not UTF-8. */
 async function readResult(sandbox: Sandbox): Promise<unknown> {
-  const text = await readSmall(join(sandbox.work, 'result.json'), 'The agent wrote it.', MAX_RESULT_BYTES);
+  const text = await readSmall(join(sandbox.work, 'result.json'), '', MAX_RESULT_BYTES).catch((error: unknown) => {
+    if (error instanceof VerifierError) return null;
+    throw error;
+  });
   if (text === null) return null;
   try {
     return JSON.parse(text);

@@ -1,11 +1,11 @@
-"""Runs one reward function, warm, for many trials.
+"""Runs one reward function for many trials, in processes that stay.
 
-The module is imported once. Then worker processes are forked, so that a call that hangs or ends its process costs only
+The module is imported once. Then process processes are forked, so that a call that hangs or ends its process costs only
 itself. The parent talks with the host over a Unix socket, one JSON object a line:
 
-    host → {"id", "row", "transcript", "result", "files"}        files: a folder, or null
+    host → {"id", "row", "transcript", "result", "files"}        files: a folder
     host ← {"ready": true} | {"fault": "…"}                       once
-    host ← {"id", "value"} | {"id", "error"}, with "stdout" and "stderr"
+    host ← {"id", "value"} | {"id", "error", "outside"}, with "stdout" and "stderr"
 
 It needs Python 3.9 and nothing but its library.
 """
@@ -20,6 +20,7 @@ import inspect
 import io
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -40,18 +41,16 @@ ASYNC_CALLS = 64
 class Files(Mapping[str, str]):
     """The files that the agent left, by their paths: `files["src/main.py"]` is the text of one."""
 
-    def __init__(self, folder: str | None) -> None:
-        self.path = Path(folder) if folder is not None else None
+    def __init__(self, folder: str) -> None:
+        self.path = Path(folder)
 
     def __getitem__(self, name: str) -> str:
-        file = self.path / name if self.path is not None else None
-        if file is None or not file.is_file() or file.is_symlink():
+        file = self.path / name
+        if not file.is_file() or file.is_symlink():
             raise KeyError(name)
         return file.read_text("utf-8", "replace")
 
     def __iter__(self) -> Iterator[str]:
-        if self.path is None:
-            return iter(())
         return (str(file.relative_to(self.path)) for file in sorted(self.path.rglob("*")) if file.is_file())
 
     def __len__(self) -> int:
@@ -146,6 +145,17 @@ def fault_of(error: BaseException, file: str) -> str:
     return f"{type(error).__name__}: {short(str(error))}{where}" if str(error) else f"{type(error).__name__}{where}"
 
 
+OUTSIDE = re.compile(
+    r"^(API)?(Connect|Connection|Network|Timeout|ReadTimeout|ConnectTimeout|Gateway|InternalServer)\w*$"
+)
+
+
+def is_outside(error: BaseException) -> bool:
+    """Returns True for an error of the network: Python's own, or one of requests, httpx or openai, by its name."""
+    own = (ConnectionError, TimeoutError, socket.gaierror)
+    return isinstance(error, own) or any(OUTSIDE.match(kind.__name__) for kind in type(error).__mro__)
+
+
 # What a call prints belongs to its trial, also where several calls run at the same time.
 printed: contextvars.ContextVar[tuple[io.StringIO, io.StringIO] | None] = contextvars.ContextVar(
     "printed", default=None
@@ -153,7 +163,7 @@ printed: contextvars.ContextVar[tuple[io.StringIO, io.StringIO] | None] = contex
 
 
 class Printed(io.TextIOBase):
-    """Stands for sys.stdout or sys.stderr, and writes to that of the call that runs."""
+    """Takes the place of sys.stdout or sys.stderr, and writes to the stream of the call under way."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -168,34 +178,38 @@ class Printed(io.TextIOBase):
         return len(text)
 
 
-async def answer(request: Request, reward: Reward, file: str, seconds: float) -> Reply:
+async def answer(request: Request, reward: Reward, settings: dict[str, Any]) -> Reply:
     streams = (io.StringIO(), io.StringIO())
     token = printed.set(streams)
     reply: Reply = {"id": request["id"]}
     try:
         returned = reward(request)
         if inspect.isawaitable(returned):
-            returned = await asyncio.wait_for(returned, seconds)
+            returned = await asyncio.wait_for(returned, settings["seconds"])
         reply["value"] = value_of(returned)
     except asyncio.TimeoutError:  # noqa: UP041  # in Python 3.9 and 3.10 it is no TimeoutError
-        reply["error"] = f"the function did not end within {seconds:g} s"
+        reply["error"] = late(settings)
     except Exception as error:
         traceback.print_exc(file=streams[1])
-        reply["error"] = fault_of(error, file)
+        reply |= {"error": fault_of(error, settings["file"]), "outside": settings["network"] and is_outside(error)}
     finally:
         printed.reset(token)
     stdout, stderr = (stream.getvalue()[-MAX_OUTPUT:] for stream in streams)
     return {**reply, "stdout": stdout, "stderr": stderr}
 
 
-async def work(link: socket.socket, reward: Reward, file: str, seconds: float) -> None:
+def late(settings: dict[str, Any]) -> str:
+    return f"the function did not end within {settings['seconds']:g} s"
+
+
+async def work(link: socket.socket, reward: Reward, settings: dict[str, Any]) -> None:
     """Answers requests until the parent closes the link."""
     sys.stdout, sys.stderr = Printed(0), Printed(1)  # type: ignore[assignment]
     reader, writer = await asyncio.open_connection(sock=link, limit=2**30)
     running: set[asyncio.Task[None]] = set()
 
     async def one(request: Request) -> None:
-        writer.write(json.dumps(await answer(request, reward, file, seconds)).encode() + b"\n")
+        writer.write(json.dumps(await answer(request, reward, settings)).encode() + b"\n")
         await writer.drain()
 
     while line := await reader.readline():
@@ -204,10 +218,10 @@ async def work(link: socket.socket, reward: Reward, file: str, seconds: float) -
         task.add_done_callback(running.discard)
 
 
-class Worker:
+class GraderProcess:
     """A forked process that runs the function."""
 
-    def __init__(self, reward: Reward, file: str, seconds: float, inherited: list[socket.socket]) -> None:
+    def __init__(self, reward: Reward, settings: dict[str, Any], inherited: list[socket.socket]) -> None:
         self.link, theirs = socket.socketpair()
         self.running: dict[int, tuple[Request, float]] = {}
         self.unread = b""
@@ -217,7 +231,7 @@ class Worker:
                 each.close()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             try:
-                asyncio.run(work(theirs, reward, file, seconds))
+                asyncio.run(work(theirs, reward, settings))
             finally:
                 os._exit(0)
         theirs.close()
@@ -248,7 +262,7 @@ class Worker:
 
 
 class Grader:
-    """Gives requests to workers, and replaces a worker that ends or takes too long."""
+    """Gives requests to processes, and replaces a process that ends or takes too long."""
 
     def __init__(self, host: socket.socket, reward: Reward, settings: dict[str, Any], is_async: bool) -> None:
         self.host, self.reward, self.settings = host, reward, settings
@@ -256,28 +270,28 @@ class Grader:
         self.selector = selectors.DefaultSelector()
         self.selector.register(host, selectors.EVENT_READ)
         self.waiting: deque[Request] = deque()
-        self.workers: list[Worker] = []
-        self.again: set[int] = set()
+        self.processes: list[GraderProcess] = []
+        self.must_run_alone: set[int] = set()
         self.unread = b""
 
     def run(self) -> None:
         while self.turn():
             pass
-        for worker in self.workers:
-            worker.end()
+        for process in self.processes:
+            process.end()
 
     def turn(self) -> bool:
         """Handles what has arrived. Returns False when the host has closed its link."""
         self.give_out()
-        deadlines = [deadline for worker in self.workers for _, deadline in worker.running.values()]
+        deadlines = [deadline for process in self.processes for _, deadline in process.running.values()]
         timeout = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
         for key, _ in self.selector.select(timeout):
-            worker = key.data
-            if worker is None:
+            process = key.data
+            if process is None:
                 if not self.receive():
                     return False
-            elif worker in self.workers:
-                self.collect(worker)
+            elif process in self.processes:
+                self.collect(process)
         self.end_late()
         return True
 
@@ -290,62 +304,66 @@ class Grader:
     def give_out(self) -> None:
         while self.waiting:
             request = self.waiting[0]
-            worker = self.idle(alone=request["id"] in self.again)
-            if worker is None:
+            process = self.idle(alone=request["id"] in self.must_run_alone)
+            if process is None:
                 return
             self.waiting.popleft()
             # An async function ends itself at its deadline; its process gets a little longer.
             grace = 2.0 if self.calls > 1 else 0.0
-            worker.send(request, time.monotonic() + self.settings["seconds"] + grace)
+            process.send(request, time.monotonic() + self.settings["seconds"] + grace)
 
-    def idle(self, alone: bool) -> Worker | None:
-        """Returns a worker for one more call.
+    def idle(self, alone: bool) -> GraderProcess | None:
+        """Returns a process for one more call.
 
-        A call that was running when its worker ended runs alone the second time.
+        A call that was running when its process ended runs alone the second time.
         """
         limit = 1 if alone else self.calls
-        free = [each for each in self.workers if len(each.running) < limit and not (self.again & each.running.keys())]
+        free = [
+            each
+            for each in self.processes
+            if len(each.running) < limit and not (self.must_run_alone & each.running.keys())
+        ]
         if free:
             return min(free, key=lambda each: len(each.running))
-        if len(self.workers) >= self.settings["workers"]:
+        if len(self.processes) >= self.settings["processes"]:
             return None
-        inherited = [self.host, *(each.link for each in self.workers)]
-        worker = Worker(self.reward, self.settings["file"], self.settings["seconds"], inherited)
-        self.workers.append(worker)
-        self.selector.register(worker.link, selectors.EVENT_READ, worker)
-        return worker
+        inherited = [self.host, *(each.link for each in self.processes)]
+        process = GraderProcess(self.reward, self.settings, inherited)
+        self.processes.append(process)
+        self.selector.register(process.link, selectors.EVENT_READ, process)
+        return process
 
-    def collect(self, worker: Worker) -> None:
-        replies = worker.replies()
+    def collect(self, process: GraderProcess) -> None:
+        replies = process.replies()
         if replies is None:
-            self.replace(worker, None)
+            self.replace(process, None)
             return
         for reply in replies:
-            worker.running.pop(reply["id"], None)
+            process.running.pop(reply["id"], None)
             self.reply(reply)
 
     def end_late(self) -> None:
         now = time.monotonic()
-        for worker in list(self.workers):
-            if any(deadline <= now for _, deadline in worker.running.values()):
-                self.replace(worker, f"the function did not end within {self.settings['seconds']:g} s")
+        for process in list(self.processes):
+            if any(deadline <= now for _, deadline in process.running.values()):
+                self.replace(process, late(self.settings))
 
-    def replace(self, worker: Worker, why: str | None) -> None:
-        """Ends a worker. A call that ran alone gets the blame; of several, each runs again alone."""
-        self.workers.remove(worker)
-        self.selector.unregister(worker.link)
-        ended = worker.end()
-        requests = [request for request, _ in worker.running.values()]
+    def replace(self, process: GraderProcess, why: str | None) -> None:
+        """Ends a process. If one call ran, it failed; if several ran, each runs again alone."""
+        self.processes.remove(process)
+        self.selector.unregister(process.link)
+        ended = process.end()
+        requests = [request for request, _ in process.running.values()]
         for request in requests:
             if len(requests) == 1:
                 error = why or f"the function ended its process with {ended}"
                 self.reply({"id": request["id"], "error": error, "stdout": "", "stderr": ""})
             else:
-                self.again.add(request["id"])
+                self.must_run_alone.add(request["id"])
                 self.waiting.appendleft(request)
 
     def reply(self, reply: Reply) -> None:
-        self.again.discard(reply["id"])
+        self.must_run_alone.discard(reply["id"])
         self.host.sendall(json.dumps(reply).encode() + b"\n")
 
 

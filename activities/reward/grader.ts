@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { chmod } from 'node:fs/promises';
+import { chmod, mkdir } from 'node:fs/promises';
 import { createServer, type Socket } from 'node:net';
 import { createInterface } from 'node:readline';
 import { dirname, join } from 'node:path';
@@ -29,7 +29,7 @@ export type GradeRequest = {
   transcript: unknown[];
   /** What the agent wrote to `result.json`; null when it wrote nothing. */
   result: unknown;
-  /** The folder of the files that the agent left; null for none. */
+  /** The folder of the files that the agent left; null gives the function an empty one. */
   files: string | null;
 };
 
@@ -40,6 +40,8 @@ const replyLine = z.union([
     id: z.number(),
     value: z.union([z.number(), z.record(z.string(), z.number())]).optional(),
     error: z.string().optional(),
+    /** True when the error came from something that the function asked over the network. */
+    outside: z.boolean().default(false),
     stdout: z.string(),
     stderr: z.string(),
   }),
@@ -52,10 +54,13 @@ type Printed = { stdout: string; stderr: string };
 /** Thrown when a reward function raises, hangs, or returns no number. */
 export class GradeError extends VerifierError {
   readonly printed: Printed;
-  constructor(message: string, printed: Printed) {
+  /** True when the network failed, so that the work cannot be the cause. */
+  readonly isOutside: boolean;
+  constructor(message: string, printed: Printed, isOutside = false) {
     super(message);
     this.name = 'GradeError';
     this.printed = printed;
+    this.isOutside = isOutside;
   }
 }
 
@@ -64,7 +69,7 @@ const INSIDE = { script: '/run/trialgate/grader.py', socket: '/run/trialgate/gra
 const WORK_LIMITS = { bytes: 256 * 2 ** 20, entries: 10_000 };
 /** The time that a module has for its import. */
 const START_MS = 300_000;
-/** A timer can wait for 24 days. */
+/** A grader has no limit of time, and `launch` needs one. A timer of Node waits 24 days at most. */
 const LONGEST_SECONDS = 20 * 24 * 3600;
 
 type Pending = { resolve: (grade: Grade) => void; reject: (error: Error) => void };
@@ -101,17 +106,17 @@ export class Grader {
     signal.throwIfAborted();
     const { socket, sandbox, paths } = await (this.#started ??= this.#startAgain());
     const id = ++this.#lastId;
-    const copy = request.files === null ? null : join(sandbox.work, String(id));
+    const copy = join(sandbox.work, String(id));
     try {
-      if (request.files !== null && copy !== null) await this.#copy(request.files, copy, sandbox, signal);
-      const files = copy === null ? null : join(paths.work, String(id));
+      await this.#copy(request.files, copy, sandbox, signal);
+      const files = join(paths.work, String(id));
       const answer = new Promise<Grade>((resolve, reject) => this.#pending.set(id, { resolve, reject }));
       const abort = () => this.#settle(id)?.reject(abortReason(signal));
       signal.addEventListener('abort', abort, { once: true });
       socket.write(`${stringifyExact({ id, ...request, files })}\n`);
       return await answer.finally(() => signal.removeEventListener('abort', abort));
     } finally {
-      if (copy !== null) await remove(copy).catch(() => {});
+      await remove(copy).catch(() => {});
     }
   }
 
@@ -123,13 +128,15 @@ export class Grader {
     await started?.ended;
   }
 
-  async #copy(from: string, to: string, sandbox: Sandbox, signal: AbortSignal): Promise<void> {
-    await hostWork(`copying ${from}`, async () => {
-      await copyFiles(from, to, WORK_LIMITS, { signal }).catch((error: unknown) => {
-        if (error instanceof RangeError)
-          throw new VerifierError(`the agent's work cannot be judged: ${error.message}`, 'too_much');
-        throw error;
-      });
+  async #copy(from: string | null, to: string, sandbox: Sandbox, signal: AbortSignal): Promise<void> {
+    await hostWork("copying the agent's files", async () => {
+      if (from === null) await mkdir(to);
+      else
+        await copyFiles(from, to, WORK_LIMITS, { signal }).catch((error: unknown) => {
+          if (error instanceof RangeError)
+            throw new VerifierError(`the agent's work cannot be judged: ${error.message}`, 'too_much');
+          throw error;
+        });
       await handOver(to, sandbox.uid);
     });
   }
@@ -216,7 +223,8 @@ export class Grader {
       name: found.name,
       options: found.options,
       seconds: found.seconds,
-      workers: found.workers,
+      processes: found.processes,
+      network: found.network === 'host',
       socket: isWrapped ? INSIDE.socket : join(sandbox.root, 'grader.sock'),
     };
     const base = baseEnvironment(here.python, paths);
@@ -233,8 +241,8 @@ export class Grader {
         seconds: LONGEST_SECONDS,
         memoryMb: found.memory_mb,
         outputBytes: 2 ** 30,
-        processes: 64 + 16 * found.workers,
-        cpus: found.workers,
+        processes: 64 + 16 * found.processes,
+        cpus: found.processes,
         storageMb: 10_240,
       },
       isolation: here,
@@ -267,10 +275,11 @@ export class Grader {
     });
   }
 
-  #answer({ id, value, error, ...printed }: Extract<z.output<typeof replyLine>, { id: number }>): void {
+  #answer({ id, value, error, outside, stdout, stderr }: Extract<z.output<typeof replyLine>, { id: number }>): void {
     const pending = this.#settle(id);
+    const printed = { stdout, stderr };
     if (value !== undefined) pending?.resolve({ value, ...printed });
-    else pending?.reject(new GradeError(`reward ${shortName(this.#found)}: ${error ?? 'no value'}`, printed));
+    else pending?.reject(new GradeError(`reward ${shortName(this.#found)}: ${error ?? 'no value'}`, printed, outside));
   }
 
   #endError({ reason, exitCode, signal, stderr }: ProcessResult): Error {
@@ -319,6 +328,6 @@ function ownVariable(value: string, found: FoundFunction): string {
   if (own !== undefined) return own;
   throw new TrialgateError(
     'bad_input',
-    `reward ${shortName(found)}: env: the worker has no variable ${name}: start it with one`,
+    `reward ${shortName(found)}: env: neither the worker nor this command has the variable ${name}: set it, then \`npx trialgate down\` and \`npx trialgate up\``,
   );
 }

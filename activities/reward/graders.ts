@@ -20,7 +20,7 @@ export class Graders {
   }
 
   /**
-   * Returns the process of a function. Equal settings share one, also across runs. A file that was changed since has a new one.
+   * Returns the process of a function. Equal settings share one, also across runs. If the file has changed, a new process starts.
    * @throws TrialgateError `bad_input` when there is no such function
    */
   of(given: RewardFunction): Grader {

@@ -56,3 +56,16 @@ test('of two hundred sources, each has its turn within a block', () => {
   const sampled = Array.from({ length: 2000 }, (_, position) => position).map(taskOrder(many, 7, new Set()));
   expect(new Set(sampled).size).toBe(200);
 });
+
+test.each([
+  [9, 1, 90],
+  [4, 1, 80],
+  [1000, 1, 99],
+])('weights %d and %d give the first source %d of a hundred positions', (first, second, expected) => {
+  const both = [
+    { tasks: ['a'], weight: first },
+    { tasks: ['b'], weight: second },
+  ];
+  const sampled = Array.from({ length: 100 }, (_, position) => position).map(taskOrder(both, 7, new Set()));
+  expect(sampled.filter((task) => task === 'a')).toHaveLength(expected);
+});

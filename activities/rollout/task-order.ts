@@ -56,16 +56,22 @@ function sourceOrder(weights: readonly number[], seed: number) {
   };
 }
 
-/** Divides the positions of a block by weight; each source gets one at least, and the largest remainders get what is left. */
+/** Divides the positions of a block by weight. The largest remainders get what is left; a source that would get nothing gets one position of the largest share. */
 function sharesOf(weights: readonly number[], length: number): number[] {
   const total = weights.reduce((sum, weight) => sum + weight, 0);
-  const exact = weights.map((weight) => ((length - weights.length) * weight) / total);
-  const shares = exact.map((share) => 1 + Math.floor(share));
+  const exact = weights.map((weight) => (length * weight) / total);
+  const shares = exact.map(Math.floor);
   const left = length - shares.reduce((sum, share) => sum + share, 0);
   const byRemainder = exact
     .map((share, i) => ({ i, rest: share % 1 }))
     .toSorted((a, b) => b.rest - a.rest || a.i - b.i);
   for (const { i } of byRemainder.slice(0, left)) shares[i] = (shares[i] ?? 0) + 1;
+  for (const [i, share] of shares.entries()) {
+    if (share > 0) continue;
+    const largest = shares.indexOf(Math.max(...shares));
+    shares[largest] = (shares[largest] ?? 0) - 1;
+    shares[i] = 1;
+  }
   return shares;
 }
 

@@ -1,10 +1,11 @@
 import { existsSync } from 'node:fs';
-import { extname, isAbsolute, resolve } from 'node:path';
+import { isAbsolute, resolve } from 'node:path';
 import { isAgentPath } from '../../core/run-config/agent-file.ts';
 import { resolvePython } from '../../core/run-config/dependencies.ts';
 import { isOwnFunction, rewardFunctions, type Reward, type RewardFunction } from '../../core/run-config/reward.ts';
 import { isRows, type TaskSource } from '../../core/run-config/task-source.ts';
 import { REPOSITORY } from '../../core/repository.ts';
+import { isRowsFile } from '../tasks/formats/index.ts';
 import { resolveAgent } from '../sandbox/load-agent.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
@@ -37,7 +38,8 @@ function resolveSource(source: TaskSource, from: Resolve): TaskSource {
   if (!isRows(source)) return { ...source, folder: from(source.folder) };
   const path = from(source.rows);
   // Any other name is that of a dataset on the hub.
-  const rows = existsSync(path) || isAbsolute(source.rows) || extname(source.rows) !== '' ? path : source.rows;
+  const isPath = existsSync(path) || source.rows.startsWith('.') || isRowsFile(source.rows);
+  const rows = isPath ? path : source.rows;
   return { ...source, rows, ...(source.reward ? { reward: resolveReward(source.reward, from) } : {}) };
 }
 

@@ -22,7 +22,7 @@ type Home = { isClosed: boolean };
 export const GUARANTEES = {
   hostFiles: {
     holds:
-      "A sandbox sees no file of this machine but the system's programs and libraries, a few files of /etc, Python's folder and the folder of the agents.",
+      "A sandbox sees no file of this machine but the system's programs and libraries, a few files of /etc, Python's folder, the folder of the agents and their packages.",
     fails: 'A sandbox reads every file of this machine that its user may read, the hidden tests of tasks among them.',
     heldBy: ['bubblewrap'],
   },

@@ -26,7 +26,7 @@ export async function judgeWork(verification: Verification): Promise<Verdict> {
     rewards,
     turnRewards: undefined,
     isInDoubt: false,
-    reason: `counts as ${Object.values(rewards).join(', ')}, since the verifier works on the untouched task: ${failure.message}`,
+    reason: `gets ${JSON.stringify(rewards)}, since the verifier works on the untouched task: ${failure.message}`,
   };
 }
 

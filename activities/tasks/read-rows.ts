@@ -40,7 +40,7 @@ async function filesOf(source: RowsSource, cache: string): Promise<string[]> {
 /**
  * Returns the files of a split, in the order of their names. They are in a folder of the split's name, as `DatasetDict.save_to_disk` writes
  * it, or have names that begin with the split's, such as `train.jsonl` and `data/train-00000-of-00001.parquet`. A folder without any of
- * these has one split, which is all of its files.
+ * these has the one split `train`, which is all of its files.
  */
 async function filesOfSplit(folder: string, split: string): Promise<string[]> {
   const places = [folder, join(folder, 'data'), join(folder, split)];
@@ -52,7 +52,7 @@ async function filesOfSplit(folder: string, split: string): Promise<string[]> {
   if (named.length > 0) return named;
   const isOneSplit =
     here.length > 0 && !here.some((file) => /^(?:train|test|validation|valid|dev)[-.]/.test(basename(file)));
-  if (isOneSplit) return here;
+  if (isOneSplit && split === 'train') return here;
   const found = all.map((file) => basename(file)).join(', ') || 'no rows';
   throw new TrialgateError('bad_input', `tasks: ${folder} has no split ${split}: there are ${found}`);
 }

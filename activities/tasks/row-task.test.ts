@@ -78,6 +78,11 @@ test.each([
     '{"q": "1", "agent_name": "nobody"}',
     /:1: agent_name: agents: there is no .*nobody/,
   ],
+  [
+    'the path of a program',
+    '{"q": "1", "agent_name": "/tmp/agent.yaml"}',
+    /:1: agent_name: \/tmp\/agent\.yaml is a path/,
+  ],
   ['a character that cannot be stored', '{"q": "a\\u0000b"}', /:1: a text has the character NUL/],
 ])('a row with %s is refused with its line', async (_, line, message) => {
   await expect(stored(configOf(), [line])).rejects.toThrow(message);

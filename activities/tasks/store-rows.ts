@@ -2,7 +2,7 @@ import { and, eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
 import { stringifyExact } from '../../core/exact-json.ts';
 import { isStorable, type JsonObject } from '../../core/json.ts';
-import { agentLabels } from '../../core/run-config/agent-file.ts';
+import { agentLabels, isAgentPath } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { isRows, rowsLabel, type RowsSource } from '../../core/run-config/task-source.ts';
 import type { Transaction } from '../../store/queries/transaction.ts';
@@ -55,7 +55,7 @@ async function* checkedRows(
   { agents }: RunConfig,
   home: string,
 ): AsyncGenerator<Pick<typeof rows.$inferInsert, 'index' | 'data' | 'agent'>> {
-  const known = new Set(agentLabels(agents));
+  const known = await knownAgents(agents);
   let index = 0;
   for await (const { row, where } of readRows(source, cacheOf(home))) {
     renderPrompt(source.prompt, row, where);
@@ -69,23 +69,29 @@ async function* checkedRows(
   }
 }
 
+/** Returns the run's agents by the names that a row may use: those of their files, and the labels of bundled ones. */
+async function knownAgents(agents: RunConfig['agents']): Promise<Map<string, string>> {
+  const labels = agentLabels(agents);
+  const named = await Promise.all(
+    agents.map(async (entry, i): Promise<[string, string]> => [(await loadAgent(entry)).name, labels[i] ?? '']),
+  );
+  return new Map(named);
+}
+
 /** Returns the agent that a row names in its column `agent_name`, as verl's rows do: one of the run file's, or a bundled one. */
-async function agentOf(row: JsonObject, where: string, known: Set<string>): Promise<string | null> {
+async function agentOf(row: JsonObject, where: string, known: Map<string, string>): Promise<string | null> {
   const { agent_name: name } = row;
   if (name === undefined || name === null || name === '') return null;
-  if (typeof name !== 'string') throw new TrialgateError('bad_input', `${where}: agent_name is not a text`);
-  if (known.has(name)) return name;
-  const own = [...known].find((label) => label === `inline:${name}`);
-  if (own !== undefined) return own;
+  const refuse = (why: string, cause?: unknown) =>
+    new TrialgateError('bad_input', `${where}: agent_name: ${why}`, { cause });
+  if (typeof name !== 'string') throw refuse('is not a text');
+  const label = known.get(name);
+  if (label !== undefined) return label;
+  // Data must not choose a program of this machine.
+  if (isAgentPath(name)) throw refuse(`${name} is a path: name the agent under \`agents\` of the run file`);
   await loadAgent(name).catch((cause: unknown) => {
-    throw new TrialgateError(
-      'bad_input',
-      `${where}: agent_name: ${cause instanceof Error ? cause.message : String(cause)}`,
-      {
-        cause,
-      },
-    );
+    throw refuse(cause instanceof Error ? cause.message : String(cause), cause);
   });
-  known.add(name);
+  known.set(name, name);
   return name;
 }

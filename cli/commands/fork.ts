@@ -8,6 +8,7 @@ export function register(root: Command): void {
     )
     .option('--run <id>', "name of the new run (default: the other run's name and the time)")
     .option('--iterations <n>', "number of iterations (default: the other run's)")
+    .option('--no-check', 'start also when no call of the run could be trained on')
     .option('--detach', 'start it and return')
     .option('--json', 'print the run record at the end')
     .addHelpText(
@@ -39,11 +40,17 @@ export function register(root: Command): void {
       };
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
-        await forkRun(connected, from, runId, changes);
+        await forkRun(connected, from, runId, changes, options.check);
         console.error(`run ${runId} started from ${policy}: npx trialgate show ${runId}`);
         if (!options.detach) await watchAndPrint(connected, runId, options, signal);
       });
     });
 }
 
-type Options = { run?: string; iterations?: string; detach?: boolean; json?: boolean };
+type Options = {
+  check: boolean;
+  run?: string;
+  iterations?: string;
+  detach?: boolean;
+  json?: boolean;
+};

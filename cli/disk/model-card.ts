@@ -1,4 +1,4 @@
-import { basename } from 'node:path';
+import { basename, isAbsolute } from 'node:path';
 import { stringify } from 'yaml';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { weightVersionOf } from '../../core/weight-version.ts';
@@ -6,8 +6,8 @@ import type { RunRecord } from '../show/run-record.ts';
 
 /** Returns the README of a model folder, with the header that the Hugging Face hub reads. */
 export function modelCard(record: RunRecord, config: RunConfig, version: number): string {
-  // A folder of this machine is nobody else's base model.
-  const base = basename(config.model);
+  // The path of a local model means nothing on another machine, so only its name is written.
+  const base = isAbsolute(config.model) ? basename(config.model) : config.model;
   const header = stringify({ base_model: base, library_name: 'transformers', tags: ['trialgate', config.objective] });
   const held = record.evaluations.map(({ policy_version, reward, pass_rate }) => [
     `policy ${policy_version}, held-out tasks`,

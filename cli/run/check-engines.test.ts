@@ -36,6 +36,7 @@ const check = (engine: string, changes: object = {}) =>
     model: join(folder, 'small'),
     max_prompt_length: 512,
     max_response_length: 128,
+    engines: [],
     ...changes,
   });
 

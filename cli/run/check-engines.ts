@@ -7,7 +7,7 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 const ASK_MS = 10_000;
 
-/** An entry of vLLM's `/v1/models`: `root` is the model that it was started with, `parent` that of an adapter. */
+/** An entry of vLLM's `/v1/models`: `root` is the model that it was started with. */
 const models = z.object({
   data: z.array(z.object({ id: z.string(), root: z.string().nullish(), max_model_len: z.number().nullish() })).min(1),
 });
@@ -20,7 +20,7 @@ const shape = z.object({
   vocab_size: z.number().nullish(),
 });
 
-type Checked = Pick<RunConfig, 'model' | 'max_prompt_length' | 'max_response_length'>;
+type Checked = Pick<RunConfig, 'engines' | 'model' | 'max_prompt_length' | 'max_response_length'>;
 
 /**
  * Checks that each engine answers, serves a model of the run's architecture, and takes calls of the run's lengths.
@@ -43,15 +43,20 @@ async function checkEngine(engine: string, config: Checked): Promise<void> {
     throw new TrialgateError(
       'bad_input',
       `max_prompt_length ${config.max_prompt_length} and max_response_length ${config.max_response_length} are ${wanted} tokens together, and the engine ` +
-        `${engine} takes ${served.max_model_len}: lower them, or start it with more (\`npx trialgate up --max-model-len ${wanted}\`)`,
+        `${engine} takes ${served.max_model_len}: lower them, or ${restart(config, `--max-model-len ${wanted}`)}`,
     );
   if (served.root && !(await isSameModel(served.root, config.model)))
     throw new TrialgateError(
       'bad_input',
-      `the engine ${engine} runs ${basename(served.root)}, the run wants ${basename(config.model)}: \`npx trialgate down\`, then ` +
-        `\`npx trialgate up --model ${config.model}\``,
+      `the engine ${engine} runs ${basename(served.root)}, the run file names ${basename(config.model)}: name that one, or ${restart(config, `--model ${config.model}`)}`,
     );
 }
+
+/** Says how to start an engine with another option. The deployment starts only its own. */
+const restart = ({ engines }: Checked, option: string): string =>
+  engines.length > 0
+    ? `start vLLM with ${option}`
+    : `start the deployment with it: \`npx trialgate down\`, then \`npx trialgate up ${option}\``;
 
 /** True unless it is certain that the weights of one model do not fit into the other. */
 async function isSameModel(served: string, wanted: string): Promise<boolean> {

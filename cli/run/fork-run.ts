@@ -19,6 +19,7 @@ export async function forkRun(
   from: Policy,
   runId: string,
   changes: Record<string, unknown>,
+  check = true,
 ): Promise<void> {
   if ('model' in changes)
     throw new TrialgateError(
@@ -27,7 +28,7 @@ export async function forkRun(
     );
   const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
   await checkRun(config, null);
-  await printRunNotices(db, config);
+  await printRunNotices(db, config, check);
   await forkBase(db, { runId, config, from });
   await startRun(client, runId, config);
 }

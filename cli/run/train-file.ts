@@ -10,7 +10,7 @@ import type { Database } from '../../store/database.ts';
 import { connectionsOf } from '../config/connections.ts';
 import { cancelRun } from './cancel-run.ts';
 import { checkEngines } from './check-engines.ts';
-import { dryRun } from './dry-run.ts';
+import { tryBeforeStart } from './try-before-start.ts';
 import { withDeployment, type DeploymentClients } from './connect.ts';
 import { defaultRunName } from './name-run.ts';
 import { readRunFile } from './read-run-file.ts';
@@ -61,7 +61,7 @@ async function checkBeforeStart(
   const { home, unsandboxed } = deployment;
   const { gatewayUrl, secret } = connectionsOf(deployment);
   const place = { db, gatewayUrl, secret, home, unsandboxed, report: (line: string) => console.error(line) };
-  console.error(await dryRun(config, place, signal));
+  console.error(await tryBeforeStart(config, place, signal));
 }
 
 /** Watches a run and prints its record when it has completed. */

@@ -59,6 +59,10 @@ export const agentFile = z
   .refine(({ command, function: name }) => (command === undefined) !== (name === undefined), {
     message: 'an agent has either a `command` or a `function`',
     path: ['command'],
+  })
+  .refine(({ function: name, workdir }) => name === undefined || workdir === '.', {
+    message: 'a function starts in the work folder, where its task is: change the folder in the function',
+    path: ['workdir'],
   });
 
 export type AgentFile = z.output<typeof agentFile>;

@@ -23,8 +23,8 @@ export const rewardFunction = z.strictObject({
   env: z.record(z.string(), z.string()).default({}),
   /** The most seconds of one call. */
   seconds: z.number().positive().default(60),
-  /** The number of calls that run at the same time on a host, each in a process of its own. An `async` function also answers many in one process. */
-  workers: z.int().min(1).default(4),
+  /** The processes that run the function on a host. Each runs one call at a time, or up to 64 if the function is `async`. */
+  processes: z.int().min(1).default(4),
   memory_mb: z.number().positive().default(4096),
 });
 export type RewardFunction = z.output<typeof rewardFunction>;

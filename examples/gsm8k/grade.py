@@ -1,7 +1,7 @@
-"""A reward of one's own: does the reply say its answer as it was asked to?"""
+"""Gives 1 if the reply has a line `#### NUMBER`, as the prompt asks, else 0."""
 
 import re
 
 
-def marked(transcript):
+def has_answer_line(transcript):
     return float(re.search(r"^#### -?[\d.,]+\s*$", transcript[-1]["content"] or "", re.MULTILINE) is not None)

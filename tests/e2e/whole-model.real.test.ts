@@ -93,13 +93,13 @@ test('examples/gsm8k: rows are trained with a bundled reward and one in Python, 
   expect(await deployment.trialgate('gc', '--dry-run')).toContain('checkpoints');
 });
 
-test('examples/langgraph: a LangGraph agent with packages of its own calls its tool’s model, and its reward is in Python', async () => {
+test('examples/langgraph: a LangGraph agent with its own packages makes trainable calls, and a Python function gives its reward', async () => {
   const file = await smallRun('langgraph', {});
   const tried = await deployment.trialgate(
     'try',
     `${join(folder, 'langgraph/sums.jsonl')}#0`,
     '--agent',
-    join(folder, 'langgraph/agent.yaml'),
+    join(folder, 'langgraph/agent/agent.yaml'),
     '--run',
     file,
     '--json',

@@ -5,7 +5,7 @@ import { parseExact } from '../../../core/exact-json.ts';
 import { isObject } from '../../../core/json.ts';
 import type { NumberedRow } from './index.ts';
 
-/** Reads JSON Lines. Empty lines count, and are no rows. */
+/** Reads JSON Lines. An empty line is no row, but the line numbers in messages count it. */
 export async function* readJsonLines(file: string): AsyncGenerator<NumberedRow> {
   const lines = createInterface({ input: createReadStream(file, 'utf8'), crlfDelay: Infinity });
   let number = 0;

@@ -3,7 +3,7 @@ import type { JsonObject } from '../../../core/json.ts';
 
 const jsonObject = z.record(z.string(), z.unknown());
 
-/** Returns a row as JSON has it: whole numbers that are exact become numbers, other ones, dates and bytes become texts. */
+/** Returns a row as JSON: a whole number that JavaScript holds exactly stays a number; a larger one, a date and bytes become texts. */
 export const toRow = (row: unknown): JsonObject => jsonObject.parse(JSON.parse(JSON.stringify(row, asJson)));
 
 function asJson(_key: string, value: unknown): unknown {

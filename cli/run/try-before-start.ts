@@ -17,7 +17,7 @@ const AGENT_SECONDS = 60;
  * in a minute. Returns a sentence about the result, or why nothing was tried.
  * @throws TrialgateError `bad_input` when an agent or a verifier failed
  */
-export async function dryRun(config: RunConfig, place: TryoutPlace, signal: AbortSignal): Promise<string> {
+export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, signal: AbortSignal): Promise<string> {
   const why = await reasonNotToTry(config, place);
   if (why !== null) return `agents and verifiers were not tried: ${why}`;
   const limited = {
