@@ -65,9 +65,9 @@ async function warm(count: number, withFiles: boolean): Promise<number> {
     result: null,
     files: withFiles ? sandbox.work : null,
   });
-  await graders.of(given).grade(request(1), signal);
+  await graders.grade(given, request(1), signal);
   const seconds = await timed(count, async (answer) => {
-    const { value } = await graders.of(given).grade(request(answer), signal);
+    const { value } = await graders.grade(given, request(answer), signal);
     if (value !== 1) throw new Error(`row ${answer} got ${JSON.stringify(value)}`);
   });
   await graders.close();

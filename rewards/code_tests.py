@@ -7,14 +7,20 @@ own process, such as assertions, belong into a task folder with a verifier of it
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
+import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+MAX_OUTPUT = 2**20
 FENCED = re.compile(r"```(?:python|py)?\s*\n(.*?)```", re.DOTALL)
 
 
@@ -31,30 +37,60 @@ def score(
     blocks = FENCED.findall(str(transcript[-1].get("content") or "")) if transcript else []
     if not blocks:
         return 0.0
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "program.py"
-        program.write_text(blocks[-1])
-        passed = [run(program, str(pair["input"]), seconds) == normal(str(pair["output"])) for pair in pairs]
+    adopt_orphans()
+    passed = [run(blocks[-1], str(pair["input"]), seconds) == normal(str(pair["output"])) for pair in pairs]
     return sum(passed) / len(passed)
 
 
-def run(program: Path, given: str, seconds: float) -> str | None:
-    """Returns what the program prints, or None if it fails or takes too long."""
+def run(program: str, given: str, seconds: float) -> str | None:
+    """Returns what the program prints, or None if it fails, takes too long or prints too much."""
+    # The program is an argument, not a file: other programs run as the same user.
+    command = [sys.executable, "-I", "-c", program]
+    with tempfile.TemporaryFile() as printed:
+        try:
+            subprocess.run(
+                command,
+                input=given.encode(),
+                stdout=printed,
+                stderr=subprocess.DEVNULL,
+                timeout=seconds,
+                env={},
+                check=True,
+                preexec_fn=limit,
+            )
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return None
+        finally:
+            end_orphans()
+        printed.seek(0)
+        return normal(printed.read(MAX_OUTPUT).decode("utf-8", "replace"))
+
+
+def limit() -> None:
+    """Bounds what a program may write."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_OUTPUT, MAX_OUTPUT))
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of what a program leaves running, so that `end_orphans` finds it."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_orphans() -> None:
+    """Ends every process that a program left, and those that they start meanwhile."""
+    while children := [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == os.getpid()]:
+        for pid in children:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def parent_of(pid: str) -> int | None:
     try:
-        ended = subprocess.run(
-            [sys.executable, "-I", str(program)],
-            input=given,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            cwd=program.parent,
-            env={},
-            check=True,
-        )
-    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        return int(Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[1])
+    except (OSError, IndexError):
         return None
-    return normal(ended.stdout)
 
 
 def normal(text: str) -> str:

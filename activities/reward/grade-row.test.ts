@@ -6,6 +6,7 @@ import { rewardFunctions, type Reward } from '../../core/run-config/reward.ts';
 import type { RowTask } from '../../core/task.ts';
 import { sandboxWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import type { Sandbox } from '../sandbox/create-sandbox.ts';
+import { isolation } from '../sandbox/isolation.ts';
 import { gradeRow } from './grade-row.ts';
 import { Graders } from './graders.ts';
 
@@ -154,6 +155,62 @@ async def later(transcript):
     const verdicts = await Promise.all(replies.map((reply) => grade(reward, { reply })));
     expect(verdicts.map(({ rewards }) => rewards['reward'])).toEqual([1, 1, 0, 1, 1, 1]);
   }
+});
+
+test('a program that ends all processes of the grader costs only its own trial', async () => {
+  const file = await moduleWith(`
+import os, signal, time
+def score(transcript):
+    if transcript[-1]["content"] == "kill":
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    time.sleep(0.2)
+    return 1
+`);
+  const replies = ['a', 'kill', 'b', 'c'];
+  const verdicts = await Promise.all(replies.map((reply) => grade(`${file}:score`, { reply })));
+  expect(verdicts.map(({ rewards }) => rewards['reward'])).toEqual([1, 0, 1, 1]);
+});
+
+test('a program in the sandbox cannot change the copies of the agents’ files, nor put anything into their place', async () => {
+  const file = await moduleWith(`
+import os
+def score(files):
+    folder = files.path.parent
+    tried = []
+    for attempt in (lambda: os.symlink("/etc", folder / "99"), lambda: os.rmdir(files.path), lambda: (files.path / "new").write_text("x")):
+        try:
+            attempt()
+            tried.append("worked")
+        except OSError:
+            tried.append("refused")
+    print(*tried)
+    return 1
+`);
+  if ((await isolation()).kind === 'none') return;
+  expect((await grade(`${file}:score`)).stdout).toBe('refused refused refused\n');
+});
+
+test('an error of the network gives no reward where it stays, and the right one where it passes', async () => {
+  const file = await moduleWith(`
+import os
+def away(): raise ConnectionError("the judge is away")
+def once(row, transcript):
+    if transcript[-1]["content"] and not os.path.exists("/tmp/asked"):
+        open("/tmp/asked", "w").close()
+        raise ConnectionError("the judge is away")
+    return 1
+`);
+  const online = (name: string) => ({ ...one(`${file}:${name}`), network: 'host' as const });
+  await expect(grade(online('away'))).rejects.toThrow('ConnectionError: the judge is away');
+  expect((await grade(online('once'))).rewards).toEqual({ reward: 1 });
+});
+
+test('a result that is too long counts as none', async () => {
+  const file = await moduleWith('def score(result): return 1 if result is None else 0\n');
+  const long = await sandboxWith(folder.home, { 'result.json': 'x'.repeat(2_000_000) }, undefined, 'long');
+  const task = taskOf(`${file}:score`);
+  expect((await gradeRow(task, { sandbox: long, graders, transcript: [] }, signal)).rewards).toEqual({ reward: 1 });
 });
 
 test.each([

@@ -4,7 +4,7 @@ import { isObject } from '../../core/json.ts';
 import type { RewardFunction } from '../../core/run-config/reward.ts';
 import type { RowTask } from '../../core/task.ts';
 import type { Sandbox } from '../sandbox/create-sandbox.ts';
-import { VerifierError } from '../sandbox/errors.ts';
+import { SandboxError, VerifierError } from '../sandbox/errors.ts';
 import { rewardsOfBroken } from '../sandbox/judge-work.ts';
 import { readSmall } from '../sandbox/read-rewards.ts';
 import { GradeError, type Grade, type GradeRequest } from './grader.ts';
@@ -52,30 +52,49 @@ async function gradeWithControl(
   { request, empty }: { request: GradeRequest; empty: GradeRequest },
   signal: AbortSignal,
 ): Promise<Grade & { reason?: string }> {
-  const grade = (of: GradeRequest) => graders.of(given).grade(of, signal);
-  try {
-    return await grade(request);
-  } catch (error) {
-    if (!(error instanceof VerifierError)) throw asVerifierError(error);
-    // A judge model that cannot be reached says nothing about the work.
-    if (error instanceof GradeError && error.isOutside) throw error;
-    const control = await grade(empty).catch((cause: unknown) => {
-      if (!(cause instanceof VerifierError)) throw cause;
-      throw error;
-    });
-    const value = typeof control.value === 'number' ? Math.min(0, control.value) : rewardsOfBroken(control.value);
-    const printed = error instanceof GradeError ? error.printed : { stdout: '', stderr: '' };
-    return {
-      value,
-      ...printed,
-      reason: `gets ${JSON.stringify(value)}, since the function works on an empty reply and fails on this one: ${error.message}`,
-    };
+  const error = await lastFailure(graders, given, request, signal);
+  if (!(error instanceof VerifierError)) return error;
+  const control = await lastFailure(graders, given, empty, signal);
+  if (control instanceof VerifierError) throw error;
+  if (error instanceof GradeError && error.isOutside) {
+    // The network works now, as the control shows.
+    const again = await lastFailure(graders, given, request, signal);
+    if (!(again instanceof VerifierError)) return again;
+  }
+  const value = typeof control.value === 'number' ? Math.min(0, control.value) : rewardsOfBroken(control.value);
+  const printed = error instanceof GradeError ? error.printed : { stdout: '', stderr: '' };
+  return {
+    value,
+    ...printed,
+    reason: `gets ${JSON.stringify(value)}, since the function works on an empty reply and fails on this one: ${error.message}`,
+  };
+}
+
+/** The number of times that a call is tried whose processes ended. Another call may have ended them, so the last try is alone. */
+const TRIES = 3;
+
+/** Returns the grade, or how the last try failed. */
+async function lastFailure(
+  graders: Graders,
+  given: RewardFunction,
+  request: GradeRequest,
+  signal: AbortSignal,
+): Promise<Grade | VerifierError> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await (tries < TRIES ? graders.grade(given, request, signal) : graders.gradeAlone(given, request, signal));
+    } catch (error) {
+      if (!(error instanceof VerifierError)) throw asSandboxError(error);
+      if (error.failure !== 'killed' || tries >= TRIES) return error;
+    }
   }
 }
 
-/** What only the user can repair, such as packages that cannot be installed, is no failure of the host. */
-const asVerifierError = (error: unknown): unknown =>
-  error instanceof TrialgateError && error.code === 'bad_input' ? new VerifierError(error.message) : error;
+/** The run's packages and files were there when it began, so what is missing now is missing on this host. */
+const asSandboxError = (error: unknown): unknown =>
+  error instanceof TrialgateError && error.code === 'bad_input'
+    ? new SandboxError(error.message, { cause: error })
+    : error;
 
 /** Returns the rewards by name. A function that gives several by name has its own name before theirs, unless it is called `reward`. */
 function named(name: string, value: Grade['value']): Record<string, number> {

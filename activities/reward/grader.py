@@ -4,7 +4,7 @@ The module is imported once. Then process processes are forked, so that a call t
 itself. The parent talks with the host over a Unix socket, one JSON object a line:
 
     host → {"id", "row", "transcript", "result", "files"}        files: a folder
-    host ← {"ready": true} | {"fault": "…"}                       once
+    host ← {"ready": true, "async": …} | {"fault": "…"}           once
     host ← {"id", "value"} | {"id", "error", "outside"}, with "stdout" and "stderr"
 
 It needs Python 3.9 and nothing but its library.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import ctypes
 import importlib.util
 import inspect
 import io
@@ -24,10 +25,12 @@ import re
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -152,6 +155,8 @@ OUTSIDE = re.compile(
 
 def is_outside(error: BaseException) -> bool:
     """Returns True for an error of the network: Python's own, or one of requests, httpx or openai, by its name."""
+    if isinstance(error, (BrokenPipeError, subprocess.SubprocessError)):
+        return False  # of a program that the function started
     own = (ConnectionError, TimeoutError, socket.gaierror)
     return isinstance(error, own) or any(OUTSIDE.match(kind.__name__) for kind in type(error).__mro__)
 
@@ -188,7 +193,8 @@ async def answer(request: Request, reward: Reward, settings: dict[str, Any]) -> 
             returned = await asyncio.wait_for(returned, settings["seconds"])
         reply["value"] = value_of(returned)
     except asyncio.TimeoutError:  # noqa: UP041  # in Python 3.9 and 3.10 it is no TimeoutError
-        reply["error"] = late(settings)
+        # It waited for something: a function that computes cannot be interrupted here.
+        reply |= {"error": late(settings), "outside": settings["network"]}
     except Exception as error:
         traceback.print_exc(file=streams[1])
         reply |= {"error": fault_of(error, settings["file"]), "outside": settings["network"] and is_outside(error)}
@@ -205,6 +211,8 @@ def late(settings: dict[str, Any]) -> str:
 async def work(link: socket.socket, reward: Reward, settings: dict[str, Any]) -> None:
     """Answers requests until the parent closes the link."""
     sys.stdout, sys.stderr = Printed(0), Printed(1)  # type: ignore[assignment]
+    # `asyncio.to_thread` has few threads by default, and calls that wait for one would use up their time.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(ASYNC_CALLS))
     reader, writer = await asyncio.open_connection(sock=link, limit=2**30)
     running: set[asyncio.Task[None]] = set()
 
@@ -224,26 +232,41 @@ class GraderProcess:
     def __init__(self, reward: Reward, settings: dict[str, Any], inherited: list[socket.socket]) -> None:
         self.link, theirs = socket.socketpair()
         self.running: dict[int, tuple[Request, float]] = {}
-        self.unread = b""
+        self.unread = self.unsent = b""
         self.pid = os.fork()
         if self.pid == 0:
             for each in [*inherited, self.link]:
                 each.close()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            protect_memory()
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
             try:
                 asyncio.run(work(theirs, reward, settings))
             finally:
                 os._exit(0)
         theirs.close()
+        self.link.setblocking(False)
 
     def send(self, request: Request, deadline: float) -> None:
         self.running[request["id"]] = (request, deadline)
-        self.link.sendall(json.dumps(request).encode() + b"\n")
+        self.unsent += json.dumps(request).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what the process can take now. One that blocks its event loop must not block the others."""
+        # An end of the process is seen when its replies are read.
+        with contextlib.suppress(OSError):
+            while self.unsent:
+                self.unsent = self.unsent[self.link.send(self.unsent) :]
 
     def replies(self) -> list[Reply] | None:
         """Returns the replies that have arrived, or None at the process's end."""
         try:
             received = self.link.recv(2**20)
+        except BlockingIOError:
+            return []
         except OSError:
             received = b""
         if not received:
@@ -285,13 +308,19 @@ class Grader:
         self.give_out()
         deadlines = [deadline for process in self.processes for _, deadline in process.running.values()]
         timeout = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
-        for key, _ in self.selector.select(timeout):
+        for process in self.processes:
+            writes = selectors.EVENT_WRITE if process.unsent else 0
+            self.selector.modify(process.link, selectors.EVENT_READ | writes, process)
+        for key, events in self.selector.select(timeout):
             process = key.data
             if process is None:
                 if not self.receive():
                     return False
             elif process in self.processes:
-                self.collect(process)
+                if events & selectors.EVENT_WRITE:
+                    process.flush()
+                if events & selectors.EVENT_READ:
+                    self.collect(process)
         self.end_late()
         return True
 
@@ -323,10 +352,9 @@ class Grader:
             for each in self.processes
             if len(each.running) < limit and not (self.must_run_alone & each.running.keys())
         ]
-        if free:
-            return min(free, key=lambda each: len(each.running))
-        if len(self.processes) >= self.settings["processes"]:
-            return None
+        least = min(free, key=lambda each: len(each.running), default=None)
+        if (least is not None and not least.running) or len(self.processes) >= self.settings["processes"]:
+            return least
         inherited = [self.host, *(each.link for each in self.processes)]
         process = GraderProcess(self.reward, self.settings, inherited)
         self.processes.append(process)
@@ -367,6 +395,12 @@ class Grader:
         self.host.sendall(json.dumps(reply).encode() + b"\n")
 
 
+def protect_memory() -> None:
+    """Closes this process's memory to programs of the same user, such as those that a reward function runs."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+
+
 def main() -> None:
     settings = json.loads(sys.argv[1])
     host = socket.socket(socket.AF_UNIX)
@@ -381,8 +415,10 @@ def main() -> None:
         host.sendall(json.dumps({"fault": fault_of(error, settings["file"])}).encode() + b"\n")
         sys.exit(1)
     sys.stdout = out
-    host.sendall(b'{"ready": true}\n')
-    Grader(host, reward, settings, inspect.iscoroutinefunction(function)).run()
+    protect_memory()
+    is_async = inspect.iscoroutinefunction(function)
+    host.sendall(json.dumps({"ready": True, "async": is_async}).encode() + b"\n")
+    Grader(host, reward, settings, is_async).run()
 
 
 if __name__ == "__main__":

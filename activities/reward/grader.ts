@@ -1,8 +1,10 @@
 import { createHash, randomUUID } from 'node:crypto';
+import { statSync } from 'node:fs';
 import { chmod, mkdir } from 'node:fs/promises';
 import { createServer, type Socket } from 'node:net';
 import { createInterface } from 'node:readline';
 import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { TrialgateError } from '../../core/errors.ts';
@@ -33,28 +35,27 @@ export type GradeRequest = {
   files: string | null;
 };
 
-const replyLine = z.union([
-  z.object({ ready: z.literal(true) }),
-  z.object({ fault: z.string() }),
-  z.object({
-    id: z.number(),
-    value: z.union([z.number(), z.record(z.string(), z.number())]).optional(),
-    error: z.string().optional(),
-    /** True when the error came from something that the function asked over the network. */
-    outside: z.boolean().default(false),
-    stdout: z.string(),
-    stderr: z.string(),
-  }),
-]);
+const readyLine = z.object({ ready: z.literal(true), async: z.boolean() });
+const faultLine = z.object({ fault: z.string() });
+const gradeLine = z.object({
+  id: z.number(),
+  value: z.union([z.number(), z.record(z.string(), z.number())]).optional(),
+  error: z.string().optional(),
+  /** True when the error came from something that the function asked over the network. */
+  outside: z.boolean().default(false),
+  stdout: z.string(),
+  stderr: z.string(),
+});
+const replyLine = z.union([readyLine, faultLine, gradeLine]);
 
-/** What a reward function returned, or why it did not, and what it printed. */
+/** What a reward function returned, and what it printed. */
 export type Grade = { value: number | Record<string, number> } & Printed;
 type Printed = { stdout: string; stderr: string };
 
 /** Thrown when a reward function raises, hangs, or returns no number. */
 export class GradeError extends VerifierError {
   readonly printed: Printed;
-  /** True when the network failed, so that the work cannot be the cause. */
+  /** True when the network failed. Then the work need not be the cause. */
   readonly isOutside: boolean;
   constructor(message: string, printed: Printed, isOutside = false) {
     super(message);
@@ -65,18 +66,40 @@ export class GradeError extends VerifierError {
 }
 
 const SCRIPT = fileURLToPath(new URL('./grader.py', import.meta.url));
-const INSIDE = { script: '/run/trialgate/grader.py', socket: '/run/trialgate/grader.sock', folder: '/reward' };
+const SOCKET = 'grader.sock';
+const INSIDE = {
+  script: '/run/trialgate/grader.py',
+  socket: '/run/trialgate/grader.sock',
+  folder: '/reward',
+  inbox: '/inbox',
+};
 const WORK_LIMITS = { bytes: 256 * 2 ** 20, entries: 10_000 };
 /** The time that a module has for its import. */
 const START_MS = 300_000;
+/** `grader.py` ends a call at its own limit. This is the time after which it does not work itself. */
+const GRACE_MS = 15_000;
+/** The calls that a process answers at the same time if the function is `async`, as in `grader.py`. */
+const ASYNC_CALLS = 64;
 /** A grader has no limit of time, and `launch` needs one. A timer of Node waits 24 days at most. */
 const LONGEST_SECONDS = 20 * 24 * 3600;
 
 type Pending = { resolve: (grade: Grade) => void; reject: (error: Error) => void };
+type Place = { sandbox: Sandbox; inbox: string; here: Isolation; environment: Environment | null; signal: AbortSignal };
+type Started = {
+  socket: Socket;
+  sandbox: Sandbox;
+  /** The worker's own folder, which the function can only read. No program in the sandbox can put a link into the way of a copy. */
+  inbox: string;
+  inboxInside: string;
+  slots: Slots;
+  stop: () => void;
+  isOver: () => boolean;
+  ended: Promise<void>;
+};
 
 /**
- * The process that runs one reward function for many trials (`grader.py`), in a sandbox of its own. It starts with the first request, and ends
- * when it is closed.
+ * The processes that run one reward function for many trials (`grader.py`), in a sandbox of their own. They start with the first request, and
+ * end when the grader is closed.
  */
 export class Grader {
   readonly #found: FoundFunction;
@@ -84,7 +107,6 @@ export class Grader {
   readonly #pending = new Map<number, Pending>();
   #lastId = 0;
   #started: Promise<Started> | null = null;
-  /** Ends the process that was started last. */
   #stop = new AbortController();
 
   constructor(found: FoundFunction, home: string) {
@@ -92,35 +114,24 @@ export class Grader {
     this.#home = home;
   }
 
-  /** The number of requests without an answer. */
-  get load(): number {
-    return this.#pending.size;
-  }
-
   /**
    * Calls the function.
-   * @throws GradeError with the function's own error; VerifierError when it cannot be imported; TrialgateError `bad_input` when its
-   *   packages cannot be installed; SandboxError when the host failed; the signal's reason on abort
+   * @throws GradeError with the function's own error; VerifierError when it cannot be imported, or (`killed`) when its processes ended;
+   *   TrialgateError `bad_input` when its packages cannot be installed; SandboxError when the host failed; the signal's reason on abort
    */
   async grade(request: GradeRequest, signal: AbortSignal): Promise<Grade> {
     signal.throwIfAborted();
-    const { socket, sandbox, paths } = await (this.#started ??= this.#startAgain());
-    const id = ++this.#lastId;
-    const copy = join(sandbox.work, String(id));
+    const started = await (this.#started ??= this.#startAgain());
+    // A copy of the agent's files exists only while a process can take the call.
+    await started.slots.take(signal);
     try {
-      await this.#copy(request.files, copy, sandbox, signal);
-      const files = join(paths.work, String(id));
-      const answer = new Promise<Grade>((resolve, reject) => this.#pending.set(id, { resolve, reject }));
-      const abort = () => this.#settle(id)?.reject(abortReason(signal));
-      signal.addEventListener('abort', abort, { once: true });
-      socket.write(`${stringifyExact({ id, ...request, files })}\n`);
-      return await answer.finally(() => signal.removeEventListener('abort', abort));
+      return await this.#ask(started, request, signal);
     } finally {
-      await remove(copy).catch(() => {});
+      started.slots.release();
     }
   }
 
-  /** Ends the process. */
+  /** Ends the processes. */
   async close(): Promise<void> {
     const starting = this.#started;
     this.#stop.abort();
@@ -128,16 +139,45 @@ export class Grader {
     await started?.ended;
   }
 
-  async #copy(from: string | null, to: string, sandbox: Sandbox, signal: AbortSignal): Promise<void> {
+  async #ask(started: Started, request: GradeRequest, signal: AbortSignal): Promise<Grade> {
+    const id = ++this.#lastId;
+    const copy = join(started.inbox, String(id));
+    const { promise: answer, ...pending } = Promise.withResolvers<Grade>();
+    answer.catch(() => {});
+    // The processes may end while the files are copied, so the call is noted first.
+    this.#pending.set(id, pending);
+    const abort = () => this.#settle(id)?.reject(abortReason(signal));
+    signal.addEventListener('abort', abort, { once: true });
+    const deadline = setTimeout(
+      () => {
+        this.#settle(id)?.reject(
+          new GradeError(`reward ${shortName(this.#found)}: the function did not end`, NOTHING_PRINTED),
+        );
+        started.stop();
+      },
+      this.#found.seconds * 1000 + GRACE_MS,
+    );
+    try {
+      if (started.isOver()) throw this.#endError(null);
+      await this.#copy(request.files, copy, signal);
+      started.socket.write(`${stringifyExact({ id, ...request, files: join(started.inboxInside, String(id)) })}\n`);
+      return await answer;
+    } finally {
+      clearTimeout(deadline);
+      signal.removeEventListener('abort', abort);
+      this.#settle(id);
+      await remove(started.isOver() ? started.sandbox.root : copy).catch(() => {});
+    }
+  }
+
+  async #copy(from: string | null, to: string, signal: AbortSignal): Promise<void> {
     await hostWork("copying the agent's files", async () => {
-      if (from === null) await mkdir(to);
-      else
-        await copyFiles(from, to, WORK_LIMITS, { signal }).catch((error: unknown) => {
-          if (error instanceof RangeError)
-            throw new VerifierError(`the agent's work cannot be judged: ${error.message}`, 'too_much');
-          throw error;
-        });
-      await handOver(to, sandbox.uid);
+      if (from === null) return void (await mkdir(to, { mode: 0o755 }));
+      await copyFiles(from, to, WORK_LIMITS, { signal, isReadable: true }).catch((error: unknown) => {
+        if (error instanceof RangeError)
+          throw new VerifierError(`the agent's work cannot be judged: ${error.message}`, 'too_much');
+        throw error;
+      });
     });
   }
 
@@ -147,7 +187,7 @@ export class Grader {
     return pending;
   }
 
-  /** Starts the process. The next request tries again where this fails. */
+  /** Starts the processes. The next request tries again where this fails. */
   async #startAgain(): Promise<Started> {
     try {
       return await this.#start();
@@ -166,27 +206,44 @@ export class Grader {
         ? null
         : await pythonEnvironment(found.python, { home: this.#home, signal: stop.signal });
     const digest = createHash('sha256').update(JSON.stringify(found)).digest('hex').slice(0, 12);
-    const sandbox = await hostWork('making the sandbox of a reward function', () =>
-      emptySandbox(this.#home, `reward-${digest}-${randomUUID().slice(0, 8)}.1`),
-    );
-    const [ready, arrived] = settled<Socket>();
+    const name = `reward-${digest}-${randomUUID().slice(0, 8)}.1`;
+    const sandbox = await hostWork('making the sandbox of a reward function', () => emptySandbox(this.#home, name));
+    const inbox = join(sandbox.root, 'inbox');
+    const ready = Promise.withResolvers<{ socket: Socket; isAsync: boolean }>();
+    ready.promise.catch(() => {});
     const server = createServer((socket) => this.#converse(socket, ready));
     server.maxConnections = 1;
-    const stopListening = await listenIn(server, sandbox.root, 'grader.sock');
-    await chmod(join(sandbox.root, 'grader.sock'), 0o666);
-    await handOver(sandbox.root, sandbox.uid);
-    const paths = pathsOf(sandbox, here);
-    const ended = this.#runToEnd({ sandbox, here, environment, signal: stop.signal }).then(async (why) => {
+    let stopListening = async () => {};
+    let isOver = false;
+    const end = async (why: Error) => {
+      isOver = true;
       await stopListening();
-      await removeNamed(this.#home, sandbox.name);
-      return this.#fail(why, ready);
-    });
+      await removeNamed(this.#home, name);
+      this.#fail(why, ready.reject);
+    };
+    try {
+      await mkdir(inbox);
+      stopListening = await listenIn(server, sandbox.root, SOCKET);
+      await chmod(join(sandbox.root, SOCKET), 0o666);
+      // The sandbox's user may pass through its root and write only to its own folders.
+      await chmod(sandbox.root, 0o711);
+      await chmod(inbox, 0o711);
+      for (const each of [sandbox.work, sandbox.agentHome, sandbox.tmp, sandbox.shm, sandbox.logs])
+        await handOver(each, sandbox.uid);
+    } catch (error) {
+      await end(error instanceof Error ? error : new Error(String(error)));
+      throw error;
+    }
+    const ended = this.#runToEnd({ sandbox, inbox, here, environment, signal: stop.signal }).then(end);
     const timer = setTimeout(() => {
       ready.reject(new VerifierError(`reward ${shortName(found)}: its import takes longer than ${START_MS / 1000} s`));
       stop.abort();
     }, START_MS);
     try {
-      return { socket: await arrived, sandbox, paths, ended };
+      const { socket, isAsync } = await ready.promise;
+      const slots = new Slots(found.processes * (isAsync ? ASYNC_CALLS : 1));
+      const inboxInside = here.kind === 'bubblewrap' ? INSIDE.inbox : inbox;
+      return { socket, sandbox, inbox, inboxInside, slots, ended, stop: () => stop.abort(), isOver: () => isOver };
     } catch (error) {
       stop.abort();
       await ended;
@@ -196,7 +253,7 @@ export class Grader {
     }
   }
 
-  /** Runs the process, and returns why it ended. */
+  /** Runs the processes, and returns why they ended. */
   async #runToEnd(place: Place): Promise<Error> {
     try {
       return this.#endError(await this.#launch(place));
@@ -205,15 +262,19 @@ export class Grader {
     }
   }
 
-  async #launch({ sandbox, here, environment, signal }: Place): Promise<ProcessResult> {
+  async #launch({ sandbox, inbox, here, environment, signal }: Place): Promise<ProcessResult> {
     const found = this.#found;
     const paths = pathsOf(sandbox, here);
     const isWrapped = here.kind === 'bubblewrap';
     const folder = dirname(found.file);
     const uid = sandboxUser(here, sandbox);
     if (!isWrapped && uid !== null)
-      for (const each of [SCRIPT, found.file, ...(environment?.folders ?? [])])
-        if (!passable(each))
+      for (const each of [
+        SCRIPT,
+        found.file,
+        ...(environment === null ? [] : [join(environment.folders[0] ?? '', 'bin/python')]),
+      ])
+        if (!isReadable(each))
           throw new TrialgateError(
             'bad_input',
             `reward ${shortName(found)}: the sandbox's user cannot read ${each}: install bubblewrap`,
@@ -225,7 +286,8 @@ export class Grader {
       seconds: found.seconds,
       processes: found.processes,
       network: found.network === 'host',
-      socket: isWrapped ? INSIDE.socket : join(sandbox.root, 'grader.sock'),
+      // A socket's path has 107 bytes at most. The process starts in `work`.
+      socket: isWrapped ? INSIDE.socket : join('..', SOCKET),
     };
     const base = baseEnvironment(here.python, paths);
     const python = environment?.python ?? here.python.executable;
@@ -240,7 +302,7 @@ export class Grader {
       limits: {
         seconds: LONGEST_SECONDS,
         memoryMb: found.memory_mb,
-        outputBytes: 2 ** 30,
+        outputBytes: 4 * 2 ** 20,
         processes: 64 + 16 * found.processes,
         cpus: found.processes,
         storageMb: 10_240,
@@ -249,8 +311,9 @@ export class Grader {
       uid,
       mounts: [
         ...ownMounts(sandbox, paths),
+        { host: inbox, inside: INSIDE.inbox, writable: false },
         { host: SCRIPT, inside: INSIDE.script, writable: false },
-        { host: join(sandbox.root, 'grader.sock'), inside: INSIDE.socket, writable: false },
+        { host: join(sandbox.root, SOCKET), inside: INSIDE.socket, writable: false },
         { host: folder, inside: INSIDE.folder, writable: false },
         ...(environment === null ? [] : mountsOf(environment)),
       ],
@@ -261,53 +324,75 @@ export class Grader {
     });
   }
 
-  /** Reads the process's answers. Everything that it sends is checked, because it runs a program of the user. */
-  #converse(socket: Socket, ready: Settle<Socket>): void {
+  /** Reads the answers. Everything that arrives is checked, because a program of the user sends it. */
+  #converse(socket: Socket, ready: PromiseWithResolvers<{ socket: Socket; isAsync: boolean }>): void {
     socket.on('error', () => {});
-    const lines = createInterface({ input: socket, crlfDelay: Infinity });
-    lines.on('line', (line) => {
+    createInterface({ input: socket, crlfDelay: Infinity }).on('line', (line) => {
       const reply = replyLine.safeParse(parseJson(line));
       if (!reply.success) return;
-      if ('ready' in reply.data) ready.resolve(socket);
+      if ('ready' in reply.data) ready.resolve({ socket, isAsync: reply.data.async });
       else if ('fault' in reply.data)
         ready.reject(new VerifierError(`reward ${shortName(this.#found)} cannot be imported: ${reply.data.fault}`));
       else this.#answer(reply.data);
     });
   }
 
-  #answer({ id, value, error, outside, stdout, stderr }: Extract<z.output<typeof replyLine>, { id: number }>): void {
+  #answer({ id, value, error, outside, stdout, stderr }: z.output<typeof gradeLine>): void {
     const pending = this.#settle(id);
     const printed = { stdout, stderr };
     if (value !== undefined) pending?.resolve({ value, ...printed });
     else pending?.reject(new GradeError(`reward ${shortName(this.#found)}: ${error ?? 'no value'}`, printed, outside));
   }
 
-  #endError({ reason, exitCode, signal, stderr }: ProcessResult): Error {
-    const how = reason === 'exited' ? (signal ?? `exit code ${exitCode}`) : reason;
-    return new VerifierError(
-      `reward ${shortName(this.#found)}: its process ended (${how})${stderr ? `: ${errorLine(stderr)}` : ''}`,
-      'killed',
-    );
+  #endError(result: ProcessResult | null): Error {
+    const how =
+      result === null
+        ? 'it is over'
+        : result.reason === 'exited'
+          ? (result.signal ?? `exit code ${result.exitCode}`)
+          : result.reason;
+    const why = result?.stderr ? `: ${errorLine(result.stderr)}` : '';
+    return new VerifierError(`reward ${shortName(this.#found)}: its process ended (${how})${why}`, 'killed');
   }
 
-  /** Ends all requests with an error. The next one starts a new process. */
-  #fail(error: Error, ready: Settle<Socket>): void {
+  /** Ends all requests with an error. The next one starts new processes. */
+  #fail(error: Error, notReady: (error: Error) => void): void {
     this.#started = null;
-    ready.reject(error);
+    notReady(error);
     for (const id of [...this.#pending.keys()]) this.#settle(id)?.reject(error);
   }
 }
 
-type Place = { sandbox: Sandbox; here: Isolation; environment: Environment | null; signal: AbortSignal };
-type Started = { socket: Socket; sandbox: Sandbox; paths: { work: string }; ended: Promise<void> };
-type Settle<T> = { resolve: (value: T) => void; reject: (error: Error) => void };
+/** Bounds the calls that are under way. */
+class Slots {
+  #free: number;
+  readonly #waiting: (() => void)[] = [];
 
-/** Returns a promise with its own functions. A rejection that nobody waits for is no error. */
-function settled<T>(): [Settle<T>, Promise<T>] {
-  const { promise, resolve, reject } = Promise.withResolvers<T>();
-  promise.catch(() => {});
-  return [{ resolve, reject }, promise];
+  constructor(count: number) {
+    this.#free = count;
+  }
+
+  async take(signal: AbortSignal): Promise<void> {
+    while (this.#free === 0) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#waiting.push(resolve);
+      await Promise.race([promise, sleep(1000)]);
+      signal.throwIfAborted();
+    }
+    this.#free -= 1;
+  }
+
+  release(): void {
+    this.#free += 1;
+    this.#waiting.shift()?.();
+  }
 }
+
+const NOTHING_PRINTED: Printed = { stdout: '', stderr: '' };
+
+/** Returns true when every user can read the file. */
+const isReadable = (file: string): boolean =>
+  ((statSync(file, { throwIfNoEntry: false })?.mode ?? 0) & 0o004) !== 0 && passable(dirname(file));
 
 function parseJson(line: string): unknown {
   try {

@@ -2,13 +2,13 @@ import { createHash } from 'node:crypto';
 import { statSync } from 'node:fs';
 import type { RewardFunction } from '../../core/run-config/reward.ts';
 import { findFunction } from './find-function.ts';
-import { Grader } from './grader.ts';
+import { Grader, type Grade, type GradeRequest } from './grader.ts';
 
 const IDLE_MS = 120_000;
 
-type Entry = { grader: Grader; idle: NodeJS.Timeout };
+type Entry = { grader: Grader; calls: number; idle: NodeJS.Timeout | undefined };
 
-/** The reward functions that this worker keeps warm. One that is not called for a while is ended. */
+/** The reward functions whose processes this worker keeps. Those of one that is not called for a while end. */
 export class Graders {
   readonly #home: string;
   readonly #idleMs: number;
@@ -20,20 +20,34 @@ export class Graders {
   }
 
   /**
-   * Returns the process of a function. Equal settings share one, also across runs. If the file has changed, a new process starts.
-   * @throws TrialgateError `bad_input` when there is no such function
+   * Calls a function. Equal settings share their processes, also across runs. If the file has changed, new processes start.
+   * @throws as `Grader.grade`; TrialgateError `bad_input` when there is no such function
    */
-  of(given: RewardFunction): Grader {
+  async grade(given: RewardFunction, request: GradeRequest, signal: AbortSignal): Promise<Grade> {
     const found = findFunction(given);
     const key = createHash('sha256')
       .update(JSON.stringify([found, statSync(found.file).mtimeMs]))
       .digest('hex');
-    const known = this.#kept.get(key);
-    if (known) clearTimeout(known.idle);
-    const entry = known ?? { grader: new Grader(found, this.#home), idle: this.#closeLater(key) };
-    entry.idle = this.#closeLater(key);
+    const entry = this.#kept.get(key) ?? { grader: new Grader(found, this.#home), calls: 0, idle: undefined };
     this.#kept.set(key, entry);
-    return entry.grader;
+    clearTimeout(entry.idle);
+    entry.calls += 1;
+    try {
+      return await entry.grader.grade(request, signal);
+    } finally {
+      entry.calls -= 1;
+      if (entry.calls === 0) entry.idle = this.#closeLater(key, entry);
+    }
+  }
+
+  /** Calls a function in processes that only this call has, so that no other call can end them. */
+  async gradeAlone(given: RewardFunction, request: GradeRequest, signal: AbortSignal): Promise<Grade> {
+    const grader = new Grader({ ...findFunction(given), processes: 1 }, this.#home);
+    try {
+      return await grader.grade(request, signal);
+    } finally {
+      await grader.close();
+    }
   }
 
   async close(): Promise<void> {
@@ -43,15 +57,10 @@ export class Graders {
     await Promise.all(all.map(({ grader }) => grader.close()));
   }
 
-  #closeLater(key: string): NodeJS.Timeout {
+  #closeLater(key: string, entry: Entry): NodeJS.Timeout {
     return setTimeout(() => {
-      const entry = this.#kept.get(key);
-      if (!entry) return;
-      if (entry.grader.load > 0) entry.idle = this.#closeLater(key);
-      else {
-        this.#kept.delete(key);
-        void entry.grader.close();
-      }
+      if (this.#kept.get(key) === entry) this.#kept.delete(key);
+      void entry.grader.close();
     }, this.#idleMs).unref();
   }
 }

@@ -1,12 +1,17 @@
 import { constants } from 'node:fs';
-import { mkdir, open, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, open, writeFile } from 'node:fs/promises';
 import { joinBytes, walkFiles, type WalkedEntry } from './walk-files.ts';
 
 /** `entries` counts every entry that is found, including folders and entries that are not copied. */
 export type CopyLimits = { bytes: number; entries: number };
 export type CopyResult = { bytes: number; entries: number; skipped: string[] };
 
-type Options = { ignore?: string[]; signal?: AbortSignal };
+type Options = {
+  ignore?: string[];
+  signal?: AbortSignal;
+  /** Lets every user read the copy. */
+  isReadable?: boolean;
+};
 
 const MAX_DEPTH = 64;
 /** The longest path that Linux accepts. */
@@ -21,7 +26,7 @@ export async function copyFiles(
   from: string,
   to: string,
   limits: CopyLimits,
-  { ignore = [], signal }: Options = {},
+  { ignore = [], signal, isReadable = false }: Options = {},
 ): Promise<CopyResult> {
   const copied: CopyResult = { bytes: 0, entries: 0, skipped: [] };
   const start = Buffer.byteLength(from) + 1;
@@ -31,6 +36,7 @@ export async function copyFiles(
   let enters = false;
 
   await mkdir(to, { recursive: true });
+  if (isReadable) await chmod(to, 0o755);
   for await (const walked of walkFiles(from, async () => enters)) {
     signal?.throwIfAborted();
     enters = false;
@@ -46,6 +52,7 @@ export async function copyFiles(
     if (walked.entry.isFile()) return copyFile(walked.path);
     enters = walked.entry.isDirectory() && walked.depth < MAX_DEPTH;
     if (enters) await mkdir(targetOf(walked.path));
+    if (enters && isReadable) await chmod(targetOf(walked.path), 0o755);
     return enters;
   }
 
@@ -56,7 +63,9 @@ export async function copyFiles(
       const { size, mode } = await source.stat();
       copied.bytes += size;
       if (copied.bytes > limits.bytes) throw tooMuch();
-      await writeFile(targetOf(path), await source.readFile(), { mode: (mode & 0o755) | 0o600, signal });
+      const own = (mode & 0o755) | 0o600;
+      await writeFile(targetOf(path), await source.readFile(), { mode: own, signal });
+      if (isReadable) await chmod(targetOf(path), own | 0o444);
       return true;
     } finally {
       await source.close();
