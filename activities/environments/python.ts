@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import { REPOSITORY } from '../../core/repository.ts';
@@ -22,7 +22,12 @@ export async function pythonEnvironment(given: PythonDependencies, options: Inst
   if (given.venv !== undefined) return existingVenv(given.venv);
   const { python } = await isolation();
   const requirements = await requirementsOf(given);
-  const key = createHash('sha256').update(`${python.executable}\n${requirements.text}`).digest('hex').slice(0, 16);
+  // Another version of Python may be installed under the same name.
+  const { size, mtimeMs } = await stat(python.executable);
+  const key = createHash('sha256')
+    .update(`${python.executable} ${size} ${mtimeMs}\n${requirements.text}`)
+    .digest('hex')
+    .slice(0, 16);
   const folder = await installOnce(
     `python-${key}`,
     `Python packages (${requirements.what})`,
@@ -69,6 +74,13 @@ async function requirementsOf({ requirements, pyproject }: PythonDependencies) {
   const text = await readFile(path, 'utf8').catch((cause: unknown) => {
     throw new TrialgateError('bad_input', `python: there is no file ${path}`, { cause });
   });
+  const include =
+    pyproject === undefined ? /^\s*(?:-r|-c|-e|--requirement|--constraint|\.)\S*.*$/m.exec(text)?.[0] : undefined;
+  if (include !== undefined)
+    throw new TrialgateError(
+      'bad_input',
+      `python: ${path}: "${include.trim()}" names another file: write its requirements into this one`,
+    );
   return { text, file: pyproject === undefined ? 'requirements.in' : 'pyproject.toml', what: path };
 }
 

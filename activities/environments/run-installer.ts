@@ -24,12 +24,14 @@ async function markUsed(folder: string): Promise<boolean> {
   );
 }
 
+type UnderWay = { done: Promise<string>; waiters: number; stop: AbortController };
+
 /** The installations under way in this process, so that many trials that begin together wait for one. */
-const underWay = new Map<string, Promise<string>>();
+const underWay = new Map<string, UnderWay>();
 
 /**
  * Returns the folder `environments/{key}`, made by `make` unless it exists. It is made under another name and renamed when it is complete, so
- * that an installation that was interrupted, or runs on another worker too, is never seen half made.
+ * that an installation that was interrupted, or runs on another worker too, is never seen half made. It goes on while somebody waits for it.
  */
 export async function installOnce(
   key: string,
@@ -39,13 +41,25 @@ export async function installOnce(
 ): Promise<string> {
   const folder = join(home, 'environments', key);
   if (await markUsed(folder)) return folder;
-  const known = underWay.get(folder);
-  if (known) return known;
-  const installing = install().finally(() => underWay.delete(folder));
-  underWay.set(folder, installing);
-  return installing;
+  const known = underWay.get(folder) ?? begin();
+  known.waiters += 1;
+  try {
+    return await Promise.race([known.done, aborted(signal)]);
+  } finally {
+    known.waiters -= 1;
+    if (known.waiters === 0) known.stop.abort();
+  }
 
-  async function install(): Promise<string> {
+  function begin(): UnderWay {
+    const stop = new AbortController();
+    const done = install(stop.signal).finally(() => underWay.delete(folder));
+    done.catch(() => {});
+    const started = { done, waiters: 0, stop };
+    underWay.set(folder, started);
+    return started;
+  }
+
+  async function install(stopped: AbortSignal): Promise<string> {
     const draft = `${folder}.${randomUUID().slice(0, 8)}.partial`;
     const log = join(home, 'logs', 'environments.log');
     const started = performance.now();
@@ -53,7 +67,7 @@ export async function installOnce(
     await mkdir(draft, { recursive: true });
     await mkdir(dirname(log), { recursive: true });
     try {
-      await make(draft, (command, cwd) => mustRun(command, { what, log, signal, cwd }));
+      await make(draft, (command, cwd) => mustRun(command, { what, log, signal: stopped, cwd }));
       // Another worker may have been faster.
       await rename(draft, folder).catch(async (error: unknown) => {
         if (!(await stat(folder).catch(() => null))) throw error;
@@ -64,6 +78,15 @@ export async function installOnce(
     report(`installed ${what} in ${((performance.now() - started) / 1000).toFixed(0)} s`);
     return folder;
   }
+}
+
+/** Rejects when the signal aborts. */
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    const end = () => reject(signal.reason instanceof Error ? signal.reason : new Error('cancelled'));
+    if (signal.aborted) end();
+    else signal.addEventListener('abort', end, { once: true });
+  });
 }
 
 async function mustRun(

@@ -1,11 +1,13 @@
+import { isAbsolute } from 'node:path';
+import { TrialgateError } from '../../core/errors.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import { rewardFunctions, type RewardFunction } from '../../core/run-config/reward.ts';
+import { isOwnFunction, rewardFunctions, type RewardFunction } from '../../core/run-config/reward.ts';
 import { isRows } from '../../core/run-config/task-source.ts';
 import { agentEnvironment } from '../environments/agent-environment.ts';
 import { pythonEnvironment } from '../environments/python.ts';
 import type { InstallOptions } from '../environments/run-installer.ts';
 import { findFunction } from '../reward/find-function.ts';
-import { loadAgent } from '../sandbox/load-agent.ts';
+import { loadAgent, type Agent } from '../sandbox/load-agent.ts';
 import { listFolder } from '../tasks/list-tasks.ts';
 
 /**
@@ -14,10 +16,9 @@ import { listFolder } from '../tasks/list-tasks.ts';
  * @throws TrialgateError `bad_input` with the file or the field that is wrong
  */
 export async function checkRun(config: RunConfig, install: InstallOptions | null): Promise<void> {
-  for (const entry of config.agents) {
-    const agent = await loadAgent(entry);
-    if (install) await agentEnvironment(agent, install);
-  }
+  const agents = await Promise.all(config.agents.map((entry) => loadAgent(entry)));
+  requireHidden(agents, config);
+  if (install) for (const agent of agents) await agentEnvironment(agent, install);
   for (const source of [...config.tasks, ...config.evaluation.tasks])
     if (!isRows(source)) await listFolder(typeof source === 'string' ? source : source.folder);
   for (const given of rewardsOf(config)) {
@@ -31,3 +32,19 @@ const rewardsOf = ({ tasks, evaluation, reward }: RunConfig): RewardFunction[] =
   [...tasks, ...evaluation.tasks]
     .filter(isRows)
     .flatMap((source) => Object.values(rewardFunctions(source.reward ?? reward ?? {})));
+
+/** Refuses rows and reward functions in a folder that an agent can read, because it would find the answers there. */
+function requireHidden(agents: readonly Agent[], config: RunConfig): void {
+  const rows = [...config.tasks, ...config.evaluation.tasks].filter(isRows).map((source) => source.rows);
+  const rewards = rewardsOf(config).flatMap((given) =>
+    isOwnFunction(given.function) ? [findFunction(given).file] : [],
+  );
+  for (const { name, folder, mounts } of agents)
+    for (const readable of [folder, ...Object.values(mounts)])
+      for (const hidden of [...rows, ...rewards])
+        if (readable !== null && isAbsolute(hidden) && `${hidden}/`.startsWith(`${readable}/`))
+          throw new TrialgateError(
+            'bad_input',
+            `agents: ${name} can read all of ${readable}, and ${hidden} is in it: put the agent into a folder without data and rewards`,
+          );
+}

@@ -5,10 +5,12 @@ import { checkRun } from './check-run.ts';
 import type { Deps } from '../deps.ts';
 import { mergeSettings } from '../../core/run-config/merge-settings.ts';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
-import { storeRows } from '../tasks/store-rows.ts';
+import { checkRows, storeRows } from '../tasks/store-rows.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
-import { runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
+import { isRows, rowsLabel } from '../../core/run-config/task-source.ts';
+import { readRun } from './read-run.ts';
+import { isSameTask, runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
 
 /** The settings that never change: they define the run, or make the trials of one group alike. */
 const FIXED = [
@@ -32,21 +34,43 @@ const FIXED = [
 export const configureRun =
   (deps: Deps) =>
   (input: { runId: string; changes: Record<string, unknown> }): Promise<RunConfig> =>
-    nonRetryable(() =>
-      deps.db.transaction(async (tx) => {
-        const { runId, changes } = input;
-        refuse(runId, changes);
+    nonRetryable(async () => {
+      const { runId, changes } = input;
+      refuse(runId, changes);
+      // What takes long is done before the transaction.
+      if ('evaluation' in changes) await checkEvaluation(deps, input);
+      return deps.db.transaction(async (tx) => {
         const [run] = await tx.select({ config: runs.config }).from(runs).where(eq(runs.id, runId)).for('update');
         if (!run) throw new TrialgateError('not_found', `there is no run ${runId}`);
-        const config = resolvePaths(parseRunConfig(mergeSettings(runConfig.parse(run.config), changes), 'the change'));
-        if ('evaluation' in changes) {
-          await checkRun(config, { home: deps.home, signal: new AbortController().signal });
-          await storeRows(tx, runId, config, deps.home);
-        }
+        const config = changed(run.config, changes);
+        if ('evaluation' in changes) await storeRows(tx, runId, config, deps.home);
         await tx.update(runs).set({ config }).where(eq(runs.id, runId));
         return config;
-      }),
-    );
+      });
+    });
+
+const changed = (config: unknown, changes: Record<string, unknown>): RunConfig =>
+  resolvePaths(parseRunConfig(mergeSettings(runConfig.parse(config), changes), 'the change'));
+
+/** Checks changed held-out tasks, and downloads and installs what they need. */
+async function checkEvaluation(
+  { db, home }: Deps,
+  { runId, changes }: { runId: string; changes: Record<string, unknown> },
+): Promise<void> {
+  const before = await readRun(db, runId);
+  const config = changed(before, changes);
+  // Stored rows are not read again.
+  for (const source of config.evaluation.tasks.filter(isRows)) {
+    const known = before.evaluation.tasks.filter(isRows).find((each) => rowsLabel(each) === rowsLabel(source));
+    if (known && !isSameTask(known, source))
+      throw new TrialgateError(
+        'bad_input',
+        `evaluation.tasks: the run has the rows ${rowsLabel(source)} with another prompt, reward, limit or columns: fork it (trialgate fork ${runId}@VERSION)`,
+      );
+  }
+  await checkRun(config, { home, signal: new AbortController().signal });
+  await checkRows(config, home);
+}
 
 /** Refuses changes of the wrong form and of fixed settings. Temporal's CLI can send anything. */
 function refuse(runId: string, changes: unknown): void {

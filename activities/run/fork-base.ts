@@ -1,8 +1,8 @@
-import { asc, eq } from 'drizzle-orm';
+import { asc, eq, sql } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { TrialgateError } from '../../core/errors.ts';
-import { policyVersions, runs } from '../../store/schema.ts';
+import { policyVersions, rows, runs } from '../../store/schema.ts';
 import { weightVersionOf } from '../../core/weight-version.ts';
 import { hasCheckpoint, linkCheckpoint } from './link-checkpoint.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
@@ -39,6 +39,10 @@ export async function forkBase(db: Database, { runId, config, from, rescores, al
     await tx
       .insert(policyVersions)
       .values({ runId, version: 0, stepKey: 'base', checkpoint, checkpointSha256, canary });
+    // The fork's tasks are the same, also where their files have changed since.
+    await tx.execute(
+      sql`insert into ${rows} (run_id, source, index, data, agent) select ${runId}, source, index, data, agent from ${rows} where run_id = ${from.runId}`,
+    );
     await also?.(tx);
   });
 }

@@ -99,9 +99,14 @@ test('a solution is verified as usual when its folder has files and folders whos
   ).toMatchObject({ rewards: { reward: 1 } });
 });
 
-test.each(['kill -9 $$', reward('2'), 'exit 3'])(
+test.each(['kill -9 $$', reward('two'), 'exit 3'])(
   'a trial whose verifier fails on the untouched task too (%s) ends with a verifier error, not with a reward',
   async (script) => {
     await expect(judge(script)).rejects.toThrow(/of the untouched task:/);
   },
 );
+
+test('work that breaks its verifier earns no more than the untouched task, where that earns less than 0', async () => {
+  const script = `test -f $WORK_DIR/said && exit 3; ${reward('-2')}`;
+  expect(await judge(script, { said: 'anything' })).toMatchObject({ rewards: { reward: -2 } });
+});

@@ -53,6 +53,7 @@ async function listRows(db: Executor, runId: string, label: string): Promise<Omi
     .from(rows)
     .where(ofSource)
     .orderBy(asc(rows.index));
+  if (found.length === 0) throw new TrialgateError('not_found', `run ${runId} has no rows of ${label}`);
   const agents = found.flatMap(({ index, agent }): [string, string][] =>
     agent === null ? [] : [[rowTask(label, index), agent]],
   );

@@ -54,6 +54,11 @@ test('JSON Lines, Parquet and both forms of Arrow give the same rows, and CSV th
   expect(await rowsOf({ rows: csv })).toEqual(ROWS.map((row) => ({ ...row, answer: String(row.answer) })));
 });
 
+test('a text with another line end of Unicode stays one row', async () => {
+  const rows = await write('a.jsonl', '{"a": "one\u2028two\u0085three"}\r\n{"a": "four"}');
+  expect(await rowsOf({ rows })).toEqual([{ a: 'one\u2028two\u0085three' }, { a: 'four' }]);
+});
+
 test('a source has at most its limit of rows', async () => {
   const rows = await write('a.jsonl', '{"a": 1}\n{"a": 2}\n{"a": 3}\nnot read');
   expect(await rowsOf({ rows, limit: 2 })).toEqual([{ a: 1 }, { a: 2 }]);

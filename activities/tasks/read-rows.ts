@@ -15,7 +15,7 @@ export const cacheOf = (home: string): string => join(home, 'cache');
  */
 export async function* readRows(source: RowsSource, cache: string): AsyncGenerator<NumberedRow> {
   let count = 0;
-  for (const file of await filesOf(source, cache)) {
+  for await (const file of filesOf(source, cache)) {
     for await (const each of readFile(file)) {
       yield each;
       count += 1;
@@ -25,12 +25,12 @@ export async function* readRows(source: RowsSource, cache: string): AsyncGenerat
   if (count === 0) throw new TrialgateError('bad_input', `tasks: ${source.rows} has no rows`);
 }
 
-async function filesOf(source: RowsSource, cache: string): Promise<string[]> {
+async function* filesOf(source: RowsSource, cache: string): AsyncGenerator<string> {
   const { rows } = source;
   const found = await stat(rows).catch(() => null);
-  if (found?.isFile()) return [rows];
-  if (found?.isDirectory()) return filesOfSplit(rows, source.split);
-  if (/^(?:[\w.-]+\/)?[\w.-]+$/.test(rows) && !isRowsFile(rows)) return downloadDataset(source, cache);
+  if (found?.isFile()) return yield rows;
+  if (found?.isDirectory()) return yield* await filesOfSplit(rows, source.split);
+  if (/^(?:[\w.-]+\/)?[\w.-]+$/.test(rows) && !isRowsFile(rows)) return yield* downloadDataset(source, cache);
   throw new TrialgateError(
     'bad_input',
     `tasks: there is no file or folder ${rows}, and a dataset on the hub is called owner/name`,

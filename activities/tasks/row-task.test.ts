@@ -101,7 +101,7 @@ test.each([
   [
     'rows that are held out with another prompt',
     { tasks: [{ rows: 'a.jsonl' }], evaluation: { tasks: [{ rows: 'a.jsonl', prompt: '{b}' }] } },
-    'have another prompt, reward or limit than under `tasks`',
+    'have another prompt, reward, limit or columns than under `tasks`',
   ],
 ])('a run file with %s is refused', (_, changes, message) => {
   expect(() => configOf(changes)).toThrow(message);

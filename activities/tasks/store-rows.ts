@@ -11,6 +11,9 @@ import { loadAgent } from '../sandbox/load-agent.ts';
 import { cacheOf, readRows } from './read-rows.ts';
 import { renderPrompt } from './render-prompt.ts';
 
+/** Temporal lets a workflow have 2,000 pending children, and an evaluation has one for each task. */
+const MAX_HELD_OUT = 1000;
+
 /** The rows of one statement. */
 const BATCH = 500;
 
@@ -19,7 +22,15 @@ const BATCH = 500;
  * @throws TrialgateError `bad_input` that names the file, and the line or row
  */
 export async function checkRows(config: RunConfig, home: string): Promise<void> {
-  for (const source of rowSources(config)) for await (const _ of checkedRows(source, config, home));
+  for (const source of rowSources(config)) {
+    const isHeldOut = config.evaluation.tasks.includes(source);
+    for await (const { index } of checkedRows(source, config, home))
+      if (isHeldOut && index >= MAX_HELD_OUT)
+        throw new TrialgateError(
+          'bad_input',
+          `evaluation.tasks: ${rowsLabel(source)} has more than ${MAX_HELD_OUT} rows, and an evaluation runs all of them: give it a \`limit\``,
+        );
+  }
 }
 
 /**

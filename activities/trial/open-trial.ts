@@ -8,6 +8,9 @@ import { nonRetryable } from '../temporal/non-retryable.ts';
 import { readRun } from '../run/read-run.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { findTask } from '../tasks/row-task.ts';
+import { agentOf } from '../../core/run-config/agent-file.ts';
+import { agentEnvironment } from '../environments/agent-environment.ts';
+import { loadAgent } from '../sandbox/load-agent.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
 export type OpenTrial = { trialId: string; attempt: number; trialIndex: number; group: GroupPlan };
@@ -24,6 +27,9 @@ export const openTrial =
         const opened = await openAttemptOf(deps, input, config);
         if (opened.finished) return opened;
         const key = { trialId: input.trialId, attempt: opened.attempt };
+        // An installation must not use up the agent's time.
+        const agent = await loadAgent(agentOf(config.agents, input.group.agent));
+        await agentEnvironment(agent, { home: deps.home, signal });
         await deps.sandboxes.open(
           key,
           await findTask(deps.db, input.group.runId, input.group.task, config),

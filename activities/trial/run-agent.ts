@@ -1,6 +1,5 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { TrialgateError } from '../../core/errors.ts';
-import { agentLabels, isInlineAgent, type AgentEntry } from '../../core/run-config/agent-file.ts';
+import { agentOf, isInlineAgent, type AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { Database } from '../../store/database.ts';
 import type { Evidence } from '../../store/schema.ts';
 import { attemptKey } from '../../core/keys.ts';
@@ -95,14 +94,11 @@ export const runAgent =
     return { outcome: judged.outcome, reason: why, seconds: spent };
   };
 
-/** Returns the agent's entry in its run's file. Only an agent within that file is not known by its label alone. */
+/** Returns the agent's entry in its run's file. A trial outside any run has no agent within a file. */
 async function entryOf(db: Database, trialId: string, label: string): Promise<AgentEntry> {
   if (!isInlineAgent(label)) return label;
   const runId = (await findTrial(db, trialId))?.runId;
-  const agents = runId ? (await readRun(db, runId)).agents : [];
-  const entry = agents[agentLabels(agents).indexOf(label)];
-  if (entry === undefined) throw new TrialgateError('not_found', `the run of trial ${trialId} has no agent ${label}`);
-  return entry;
+  return runId ? agentOf((await readRun(db, runId)).agents, label) : label;
 }
 
 const warned = new Set<string>();

@@ -16,8 +16,8 @@ export function register(root: Command): void {
         import('../disk/disk-use.ts'),
         import('../run/connect.ts'),
       ]);
-      const garbage = await withStore(config, (db) => findGarbage(db, config.home));
-      if (!options.dryRun) await removeGarbage(garbage);
+      const found = await withStore(config, (db) => findGarbage(db, config.home));
+      const garbage = options.dryRun ? found : await removeGarbage(found);
       const used = await useByFolder(config.home);
       if (options.json)
         return console.log(JSON.stringify({ dry_run: options.dryRun ?? false, garbage, used }, null, 2));

@@ -1,11 +1,16 @@
-import { readdir, rm, stat } from 'node:fs/promises';
+import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Database } from '../../store/database.ts';
 import { batches, policyVersions } from '../../store/schema.ts';
 import { diskUse } from './disk-use.ts';
 
 /** What a deployment's folder has that nothing needs any more. */
-export type Garbage = { path: string; bytes: number; why: string };
+export type Garbage = {
+  path: string;
+  bytes: number;
+  why: string;
+  /** The time of its last change or use. */ at: number;
+};
 
 const DAY_MS = 24 * 3600_000;
 /** Something that is being made is not in the database yet. */
@@ -29,7 +34,7 @@ export async function findGarbage(db: Database, home: string, now = Date.now()):
     entries(join(home, 'environments'), 'packages that nothing used for 30 days', (_, age) => age > UNUSED_MS),
     entries(join(home, 'cache/datasets'), 'a dataset, downloaded more than 30 days ago', (_, age) => age > UNUSED_MS),
   ]);
-  return Promise.all(found.flat().map(async ({ path, why }) => ({ path, why, bytes: await diskUse(path) })));
+  return Promise.all(found.flat().map(async (each) => ({ ...each, bytes: await diskUse(each.path) })));
 
   async function entries(folder: string, why: string, isGarbage: (name: string, age: number) => boolean) {
     const names = await readdir(folder).catch(() => []);
@@ -38,10 +43,21 @@ export async function findGarbage(db: Database, home: string, now = Date.now()):
     );
     return aged
       .filter(({ name, at }) => isGarbage(name, now - at))
-      .map(({ name }) => ({ path: join(folder, name), why }));
+      .map(({ name, at }) => ({ path: join(folder, name), why, at }));
   }
 }
 
-export async function removeGarbage(garbage: readonly Garbage[]): Promise<void> {
-  for (const { path } of garbage) await rm(path, { recursive: true, force: true });
+/** Removes what `findGarbage` found. Something that was used meanwhile stays. Returns what was removed. */
+export async function removeGarbage(garbage: readonly Garbage[]): Promise<Garbage[]> {
+  const removed = [];
+  for (const each of garbage) {
+    const now = (await stat(each.path).catch(() => null))?.mtimeMs;
+    if (now !== each.at) continue;
+    // A program that begins now must not see half of it.
+    const away = `${each.path}.removed`;
+    await rename(each.path, away);
+    await rm(away, { recursive: true, force: true });
+    removed.push(each);
+  }
+  return removed;
 }

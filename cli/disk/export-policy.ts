@@ -35,6 +35,12 @@ export async function exportPolicy(
       if (!TRAINER_FILES.includes(name))
         await cp(join(found.checkpoint, name), join(draft, name), { recursive: true, dereference: true });
     await writeFile(join(draft, 'README.md'), modelCard(record, await readRun(db, runId), found.version));
+    // The run may have pruned the checkpoint meanwhile.
+    if (!(await hasCheckpoint(found.checkpoint)))
+      throw new TrialgateError(
+        'bad_input',
+        `the run has removed version ${found.version} meanwhile: export a newer one`,
+      );
     await rename(draft, folder);
   } finally {
     await rm(draft, { recursive: true, force: true });

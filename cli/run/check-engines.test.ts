@@ -50,9 +50,9 @@ test.each([
     'runs a model of another shape',
     () => vllm(join(folder, 'large')),
     {},
-    /runs large, the run wants small: .*trialgate up --model .*small/,
+    /runs large, the run file names small: .*trialgate up --model .*small/,
   ],
-  ['runs another model of the hub', () => vllm('org/other'), { model: 'org/model' }, /runs other, the run wants model/],
+  ['runs another model of the hub', () => vllm('org/other'), { model: 'org/model' }, /runs other, the run file names model/],
   [
     'takes shorter calls',
     () => vllm(join(folder, 'small'), 600),

@@ -27,6 +27,11 @@ type Checked = Pick<RunConfig, 'engines' | 'model' | 'max_prompt_length' | 'max_
  * @throws TrialgateError `bad_input` or `missing_prerequisite` with the engine and what to do
  */
 export async function checkEngines(engines: readonly string[], config: Checked): Promise<void> {
+  if (engines.length === 0)
+    throw new TrialgateError(
+      'missing_prerequisite',
+      'no engine is registered: start the deployment with `npx trialgate up`, or name engines in the run file',
+    );
   for (const engine of engines) await checkEngine(engine, config);
 }
 

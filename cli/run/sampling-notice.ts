@@ -52,7 +52,9 @@ export async function samplingNotice(
   const text =
     `${excluding.join(', ')} of the run file's sampling truncate it, and ${without.join(', ')} ${without.length === 1 ? 'does' : 'do'} not return sampling masks: ` +
     'calls that they answer are not trained on. Remove the settings, or start vLLM with --return-sampling-mask (docs/gateway.md, "Sampling masks")';
-  return { text, nothingTrains: without.length === engines.length };
+  // An engine that cannot be asked now may return masks later.
+  const certain = engines.filter((_, i) => traits[i] !== null && !traits[i]?.masks);
+  return { text, nothingTrains: certain.length === engines.length };
 }
 
 const nothingTrains = (text: string): Notice => ({ text, nothingTrains: true });

@@ -41,8 +41,9 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
   const runId = options.run ?? defaultRunName(basename(file, extname(file)));
   await withDeployment(options.deployment, async (connected) => {
     const { check = true } = options;
+    if (check) await checkEngines(await enginesOf(connected.db, config), config);
     await printRunNotices(connected.db, config, check);
-    if (check) await checkBeforeStart(connected.db, config, options.deployment, signal);
+    if (check) await tryAll(connected.db, config, options.deployment, signal);
     await startRun(connected.client, runId, config);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);
     if (!options.detach) await watchAndPrint(connected, runId, options, signal);
@@ -50,14 +51,8 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
   return runId;
 }
 
-/** Checks the engines, and tries agents and verifiers. */
-async function checkBeforeStart(
-  db: Database,
-  config: RunConfig,
-  deployment: Deployment,
-  signal: AbortSignal,
-): Promise<void> {
-  await checkEngines(await enginesOf(db, config), config);
+/** Tries agents and verifiers. */
+async function tryAll(db: Database, config: RunConfig, deployment: Deployment, signal: AbortSignal): Promise<void> {
   const { home, unsandboxed } = deployment;
   const { gatewayUrl, secret } = connectionsOf(deployment);
   const place = { db, gatewayUrl, secret, home, unsandboxed, report: (line: string) => console.error(line) };

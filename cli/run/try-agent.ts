@@ -36,6 +36,8 @@ export type Tryout = {
   config: RunConfig;
   /** A folder for a copy of what the agent left; null: nothing is kept. */
   keep: string | null;
+  /** The most seconds of the agent, besides the task's limit. */
+  agentSeconds?: number;
 };
 
 export type TryoutPlace = {
@@ -56,7 +58,7 @@ const ATTEMPT = 1;
  * @throws TrialgateError `bad_input` for a wrong task or agent
  */
 export async function tryAgent(
-  { task: named, agent: entry, config, keep }: Tryout,
+  { task: named, agent: entry, config, keep, agentSeconds = Infinity }: Tryout,
   place: TryoutPlace,
   signal: AbortSignal,
 ): Promise<string> {
@@ -78,7 +80,7 @@ export async function tryAgent(
     report(`trial ${trialId}: agent ${agent.name} on task ${task.name}`);
     const sandbox = await createSandbox({ home, ...key, task, signal });
     sealed = await runAndVerify(
-      { task: within(task, config), agent, environment, sandbox, network: config.network },
+      { task: within(task, config, agentSeconds), agent, environment, sandbox, network: config.network },
       key,
       place,
       signal,
@@ -162,7 +164,7 @@ async function findTask(named: string, config: RunConfig, home: string): Promise
 }
 
 /** Limits agent and verifier to the deadline of a run's trials. */
-const within = (task: Task, { deadlines }: RunConfig): Task => ({
+const within = (task: Task, { deadlines }: RunConfig, agentSeconds: number): Task => ({
   ...limitVerifier(task, deadlines.trial),
-  agent: { ...task.agent, timeoutSec: Math.min(task.agent.timeoutSec, deadlines.trial) },
+  agent: { ...task.agent, timeoutSec: Math.min(task.agent.timeoutSec, deadlines.trial, agentSeconds) },
 });

@@ -20,13 +20,9 @@ const AGENT_SECONDS = 60;
 export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, signal: AbortSignal): Promise<string> {
   const why = await reasonNotToTry(config, place);
   if (why !== null) return `agents and verifiers were not tried: ${why}`;
-  const limited = {
-    ...config,
-    deadlines: { ...config.deadlines, trial: Math.min(config.deadlines.trial, AGENT_SECONDS) },
-  };
   const trials = await pairsOf(config);
   for (const { agent, task } of trials) {
-    const id = await tryAgent({ task, agent, config: limited, keep: null }, place, signal);
+    const id = await tryAgent({ task, agent, config, keep: null, agentSeconds: AGENT_SECONDS }, place, signal);
     await requireWorking(id, place);
   }
   return `agents and verifiers work (${trials.length} trial${trials.length === 1 ? '' : 's'} tried)`;
@@ -59,9 +55,16 @@ async function firstTask(source: TaskSource): Promise<string> {
 async function requireWorking(id: string, { db }: TryoutPlace): Promise<void> {
   const { outcome, reason, agent, task } = await readTrialRecord(db, id);
   if (outcome === 'scored' || outcome === 'truncated') return;
-  const called = (await db.select({ id: calls.id }).from(calls).where(eq(calls.trialId, id)).limit(1)).length > 0;
-  if (outcome === 'agent_error' && called && reason?.includes('used up its time')) return;
-  const what = outcome === 'verifier_error' ? `the verifier of ${task ?? 'its task'}` : `the agent ${agent ?? ''}`;
+  const made = await db.select({ status: calls.status, reason: calls.reason }).from(calls).where(eq(calls.trialId, id));
+  // What the agent does after a reply may depend on what the model wrote.
+  if (outcome === 'agent_error' && made.some(({ status }) => status === 'completed')) return;
+  const failed = made.find(({ status }) => status === 'failed')?.reason;
+  const what =
+    outcome === 'verifier_error'
+      ? `the verifier of ${task ?? 'its task'}`
+      : failed
+        ? `a call of the agent ${agent ?? ''} (${failed})`
+        : `the agent ${agent ?? ''}`;
   throw new TrialgateError(
     'bad_input',
     `${what} failed when it was tried: ${reason ?? outcome}. "npx trialgate show ${id}" has all that it printed; --no-check starts the run without a try`,

@@ -89,4 +89,8 @@ export function agentInTurn(agents: readonly AgentEntry[], position: number): st
   return labels[position % labels.length] ?? '';
 }
 
+/** Returns the entry of an agent by its label. Only an agent within the run file is not known by its label alone. */
+export const agentOf = (agents: readonly AgentEntry[], label: string): AgentEntry =>
+  (isInlineAgent(label) ? agents[agentLabels(agents).indexOf(label)] : undefined) ?? label;
+
 export const isInlineAgent = (label: string): boolean => label.startsWith(INLINE);

@@ -142,7 +142,7 @@ export const runConfig = z
         if (rowsLabel(source) === rowsLabel(other) && !isSameTask(source, other))
           refuse(
             'evaluation.tasks',
-            `the rows ${rowsLabel(source)} have another prompt, reward or limit than under \`tasks\`: make them equal`,
+            `the rows ${rowsLabel(source)} have another prompt, reward, limit or columns than under \`tasks\`: make them equal`,
           );
     if (config.stragglers === 'carry_over' && config.max_staleness === 0)
       refuse(
@@ -182,5 +182,5 @@ export const runConfig = z
 export type RunConfig = z.output<typeof runConfig>;
 
 /** True when two entries that name the same rows make the same tasks of them. */
-const isSameTask = (a: RowsSource, b: RowsSource): boolean =>
-  JSON.stringify([a.prompt, a.reward, a.limit]) === JSON.stringify([b.prompt, b.reward, b.limit]);
+export const isSameTask = (a: RowsSource, b: RowsSource): boolean =>
+  JSON.stringify([a.prompt, a.reward, a.limit, a.columns]) === JSON.stringify([b.prompt, b.reward, b.limit, b.columns]);

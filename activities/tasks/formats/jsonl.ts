@@ -1,5 +1,4 @@
 import { createReadStream } from 'node:fs';
-import { createInterface } from 'node:readline';
 import { TrialgateError } from '../../../core/errors.ts';
 import { parseExact } from '../../../core/exact-json.ts';
 import { isObject } from '../../../core/json.ts';
@@ -7,9 +6,8 @@ import type { NumberedRow } from './index.ts';
 
 /** Reads JSON Lines. An empty line is no row, but the line numbers in messages count it. */
 export async function* readJsonLines(file: string): AsyncGenerator<NumberedRow> {
-  const lines = createInterface({ input: createReadStream(file, 'utf8'), crlfDelay: Infinity });
   let number = 0;
-  for await (const line of lines) {
+  for await (const line of linesOf(file)) {
     number += 1;
     if (line.trim() === '') continue;
     const where = `${file}:${number}`;
@@ -35,4 +33,18 @@ function parseJson(line: string, where: string): unknown {
       },
     );
   }
+}
+
+/** Splits at `\n` alone: JSON may have the other line ends of Unicode in its texts, at which Node's readline splits too. */
+async function* linesOf(file: string): AsyncGenerator<string> {
+  let rest = '';
+  for await (const chunk of createReadStream(file, 'utf8')) {
+    const [first = '', ...lines] = String(chunk).split('\n');
+    rest += first;
+    for (const line of lines) {
+      yield rest;
+      rest = line;
+    }
+  }
+  yield rest;
 }

@@ -4,9 +4,6 @@ import { TrialgateError } from '../../../core/errors.ts';
 import { toRow } from './to-row.ts';
 import type { NumberedRow } from './index.ts';
 
-/** The rows that are in memory at a time. */
-const BATCH = 1000;
-
 /** Reads a Parquet file. */
 export async function* readParquet(path: string): AsyncGenerator<NumberedRow> {
   const refuse = (cause: unknown): never => {
@@ -18,11 +15,13 @@ export async function* readParquet(path: string): AsyncGenerator<NumberedRow> {
   };
   const file = await asyncBufferFromFile(path);
   const metadata = await parquetMetadataAsync(file).catch(refuse);
-  const count = Number(metadata.num_rows);
-  for (let rowStart = 0; rowStart < count; rowStart += BATCH) {
-    const rowEnd = Math.min(count, rowStart + BATCH);
-    const batch = await parquetReadObjects({ file, metadata, compressors, rowStart, rowEnd }).catch(refuse);
-    for (const [index, row] of (batch ?? []).entries())
+  let rowStart = 0;
+  // The file is compressed by row groups, so that one is the least that can be read.
+  for (const group of metadata.row_groups) {
+    const rowEnd = rowStart + Number(group.num_rows);
+    const rows = await parquetReadObjects({ file, metadata, compressors, rowStart, rowEnd }).catch(refuse);
+    for (const [index, row] of (rows ?? []).entries())
       yield { row: toRow(row), where: `${path}, row ${rowStart + index}` };
+    rowStart = rowEnd;
   }
 }
