@@ -89,19 +89,24 @@ function aborted(signal: AbortSignal): Promise<never> {
   });
 }
 
+/** uv trusts the certificates of the system, as pip and npm can be told to: a proxy may have its own. */
+const ENVIRONMENT = { ...process.env, UV_SYSTEM_CERTS: '1', UV_NATIVE_TLS: '1' };
+
 async function mustRun(
   [file = '', ...args]: string[],
   { what, log, signal, cwd }: { what: string; log: string; signal: AbortSignal; cwd: string | undefined },
 ): Promise<void> {
   await appendFile(log, `$ ${[file, ...args].join(' ')}\n`);
-  const outputs = await run(file, args, { signal, cwd, maxBuffer: 64 * 2 ** 20 }).catch(async (error: unknown) => {
-    signal.throwIfAborted();
-    const text = error instanceof Error && 'stderr' in error ? String(error.stderr) || error.message : String(error);
-    await appendFile(log, text);
-    throw new TrialgateError('bad_input', `${what} cannot be installed: ${reasonIn(text)} (all output: ${log})`, {
-      cause: error,
-    });
-  });
+  const outputs = await run(file, args, { signal, cwd, env: ENVIRONMENT, maxBuffer: 64 * 2 ** 20 }).catch(
+    async (error: unknown) => {
+      signal.throwIfAborted();
+      const text = error instanceof Error && 'stderr' in error ? String(error.stderr) || error.message : String(error);
+      await appendFile(log, text);
+      throw new TrialgateError('bad_input', `${what} cannot be installed: ${reasonIn(text)} (all output: ${log})`, {
+        cause: error,
+      });
+    },
+  );
   await appendFile(log, outputs.stdout + outputs.stderr);
 }
 

@@ -78,13 +78,15 @@ test('examples/gsm8k: rows are trained with a bundled reward and one in Python, 
   const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'sums', '--json'));
   expect(record).toMatchObject({ status: 'completed', iterations: [{ trials: { scored: 4 } }] });
   const listed = z
-    .array(z.object({ id: z.string(), task: z.string(), rewards: z.record(z.string(), z.number()) }))
+    .array(z.object({ trial: z.string(), task: z.string() }))
     .parse(JSON.parse(await deployment.trialgate('trials', 'sums', '--json')));
-  for (const { task, rewards } of listed) {
-    expect(task).toMatch(/gsm8k\/train\.jsonl#\d+$/);
+  for (const { trial, task } of listed) {
+    expect(task).toMatch(/train\.jsonl#\d+$/);
+    const shown: unknown = JSON.parse(await deployment.trialgate('show', trial, '--json'));
+    const { rewards } = z.object({ rewards: z.record(z.string(), z.number()) }).parse(shown);
     expect(Object.keys(rewards).toSorted()).toEqual(['correct', 'format']);
   }
-  expect(await deployment.trialgate('show', listed[0]?.id ?? '')).toContain('Think step by step');
+  expect(await deployment.trialgate('show', listed[0]?.trial ?? '')).toContain('Think step by step');
   const model = join(folder, 'exported');
   await deployment.trialgate('export', 'sums', model);
   expect(await readFile(join(model, 'README.md'), 'utf8')).toContain('`sums@1`');
