@@ -52,7 +52,12 @@ test.each([
     {},
     /runs large, the run file names small: .*trialgate up --model .*small/,
   ],
-  ['runs another model of the hub', () => vllm('org/other'), { model: 'org/model' }, /runs other, the run file names model/],
+  [
+    'runs another model of the hub',
+    () => vllm('org/other'),
+    { model: 'org/model' },
+    /runs other, the run file names model/,
+  ],
   [
     'takes shorter calls',
     () => vllm(join(folder, 'small'), 600),
