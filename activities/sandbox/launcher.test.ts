@@ -36,7 +36,7 @@ async function workerThatLaunches(script: string) {
 
 /** Waits until all processes are dead: the kernel takes a moment to end a sandbox. */
 async function dead(living: () => number): Promise<void> {
-  for (let round = 0; living() > 0 && round < 500; round++) await sleep(10);
+  for (let round = 0; living() > 0 && round < 6000; round++) await sleep(10);
   expect(living()).toBe(0);
 }
 
