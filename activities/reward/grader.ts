@@ -67,6 +67,8 @@ export class GradeError extends VerifierError {
 
 const SCRIPT = fileURLToPath(new URL('./grader.py', import.meta.url));
 const SOCKET = 'grader.sock';
+/** The folder that calls without files get. */
+const EMPTY = 'empty';
 const INSIDE = {
   script: '/run/trialgate/grader.py',
   socket: '/run/trialgate/grader.sock',
@@ -141,7 +143,8 @@ export class Grader {
 
   async #ask(started: Started, request: GradeRequest, signal: AbortSignal): Promise<Grade> {
     const id = ++this.#lastId;
-    const copy = join(started.inbox, String(id));
+    const name = request.files === null ? EMPTY : String(id);
+    const copy = join(started.inbox, name);
     const { promise: answer, ...pending } = Promise.withResolvers<Grade>();
     answer.catch(() => {});
     // The processes may end while the files are copied, so the call is noted first.
@@ -159,20 +162,20 @@ export class Grader {
     );
     try {
       if (started.isOver()) throw this.#endError(null);
-      await this.#copy(request.files, copy, signal);
-      started.socket.write(`${stringifyExact({ id, ...request, files: join(started.inboxInside, String(id)) })}\n`);
+      if (request.files !== null) await this.#copy(request.files, copy, signal);
+      started.socket.write(`${stringifyExact({ id, ...request, files: join(started.inboxInside, name) })}\n`);
       return await answer;
     } finally {
       clearTimeout(deadline);
       signal.removeEventListener('abort', abort);
       this.#settle(id);
-      await remove(started.isOver() ? started.sandbox.root : copy).catch(() => {});
+      if (started.isOver()) await remove(started.sandbox.root).catch(() => {});
+      else if (request.files !== null) await remove(copy).catch(() => {});
     }
   }
 
-  async #copy(from: string | null, to: string, signal: AbortSignal): Promise<void> {
+  async #copy(from: string, to: string, signal: AbortSignal): Promise<void> {
     await hostWork("copying the agent's files", async () => {
-      if (from === null) return void (await mkdir(to, { mode: 0o755 }));
       await copyFiles(from, to, WORK_LIMITS, { signal, isReadable: true }).catch((error: unknown) => {
         if (error instanceof RangeError)
           throw new VerifierError(`the agent's work cannot be judged: ${error.message}`, 'too_much');
@@ -223,11 +226,13 @@ export class Grader {
     };
     try {
       await mkdir(inbox);
+      await mkdir(join(inbox, EMPTY));
       stopListening = await listenIn(server, sandbox.root, SOCKET);
       await chmod(join(sandbox.root, SOCKET), 0o666);
       // The sandbox's user may pass through its root and write only to its own folders.
       await chmod(sandbox.root, 0o711);
       await chmod(inbox, 0o711);
+      await chmod(join(inbox, EMPTY), 0o755);
       for (const each of [sandbox.work, sandbox.agentHome, sandbox.tmp, sandbox.shm, sandbox.logs])
         await handOver(each, sandbox.uid);
     } catch (error) {
