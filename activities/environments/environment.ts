@@ -12,8 +12,12 @@ export type Environment = {
   nodeModules: string | null;
 };
 
-export const mountsOf = ({ folders }: Environment): Mount[] =>
-  folders.map((folder) => ({ host: folder, inside: folder, writable: false }));
+export const mountsOf = (environment: Environment | null): Mount[] =>
+  (environment?.folders ?? []).map((folder) => ({ host: folder, inside: folder, writable: false }));
+
+/** Returns a PATH in which the environment's commands come first. */
+export const pathWith = (environment: Environment | null, path: string): string =>
+  [...(environment?.path ?? []), path].join(':');
 
 /** Returns both environments as one. */
 export const joined = (environments: readonly Environment[]): Environment => ({

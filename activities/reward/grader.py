@@ -161,7 +161,7 @@ def is_outside(error: BaseException) -> bool:
     return isinstance(error, own) or any(OUTSIDE.match(kind.__name__) for kind in type(error).__mro__)
 
 
-# What a call prints belongs to its trial, also where several calls run at the same time.
+# Keeps the output of each call apart, because several calls may run at the same time.
 printed: contextvars.ContextVar[tuple[io.StringIO, io.StringIO] | None] = contextvars.ContextVar(
     "printed", default=None
 )

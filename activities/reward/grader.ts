@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { TrialgateError } from '../../core/errors.ts';
 import { stringifyExact } from '../../core/exact-json.ts';
-import { mountsOf, type Environment } from '../environments/environment.ts';
+import { mountsOf, pathWith, type Environment } from '../environments/environment.ts';
 import { pythonEnvironment } from '../environments/python.ts';
 import { copyFiles } from '../sandbox/copy-files.ts';
 import { emptySandbox, handOver, type Sandbox } from '../sandbox/create-sandbox.ts';
@@ -24,12 +24,12 @@ import { baseEnvironment, ownMounts, pathsOf } from '../sandbox/sandbox-paths.ts
 import { passable, sandboxUser } from '../sandbox/sandbox-user.ts';
 import { shortName, type FoundFunction } from './find-function.ts';
 
-/** What a reward function judges. */
+/** The work that a reward function judges. */
 export type GradeRequest = {
   row: unknown;
   /** The messages of the agent's conversation. */
   transcript: unknown[];
-  /** What the agent wrote to `result.json`; null when it wrote nothing. */
+  /** The content of the agent's `result.json`; null when there is none. */
   result: unknown;
   /** The folder of the files that the agent left; null gives the function an empty one. */
   files: string | null;
@@ -48,7 +48,7 @@ const gradeLine = z.object({
 });
 const replyLine = z.union([readyLine, faultLine, gradeLine]);
 
-/** What a reward function returned, and what it printed. */
+/** The value that a reward function returned, and its output. */
 export type Grade = { value: number | Record<string, number> } & Printed;
 type Printed = { stdout: string; stderr: string };
 
@@ -100,8 +100,8 @@ type Started = {
 };
 
 /**
- * The processes that run one reward function for many trials (`grader.py`), in a sandbox of their own. They start with the first request, and
- * end when the grader is closed.
+ * Runs one reward function for many trials, in processes (`grader.py`) that have a sandbox of their own. They start with the first request,
+ * and end when the grader is closed.
  */
 export class Grader {
   readonly #found: FoundFunction;
@@ -301,7 +301,7 @@ export class Grader {
       cwd: paths.work,
       env: {
         ...base,
-        PATH: [...(environment?.path ?? []), base.PATH].join(':'),
+        PATH: pathWith(environment, base.PATH),
         ...Object.fromEntries(Object.entries(found.env).map(([name, value]) => [name, ownVariable(value, found)])),
       },
       limits: {
@@ -320,7 +320,7 @@ export class Grader {
         { host: SCRIPT, inside: INSIDE.script, writable: false },
         { host: join(sandbox.root, SOCKET), inside: INSIDE.socket, writable: false },
         { host: folder, inside: INSIDE.folder, writable: false },
-        ...(environment === null ? [] : mountsOf(environment)),
+        ...mountsOf(environment),
       ],
       network: found.network === 'host' ? { kind: 'host' } : { kind: 'none' },
       marker: sandbox.marker,

@@ -8,7 +8,7 @@ const IDLE_MS = 120_000;
 
 type Entry = { grader: Grader; calls: number; idle: NodeJS.Timeout | undefined };
 
-/** The reward functions whose processes this worker keeps. Those of one that is not called for a while end. */
+/** Keeps the processes of this worker's reward functions. The processes of a function that is not called for a while end. */
 export class Graders {
   readonly #home: string;
   readonly #idleMs: number;

@@ -5,7 +5,7 @@ import { checkRun } from './check-run.ts';
 import type { Deps } from '../deps.ts';
 import { mergeSettings } from '../../core/run-config/merge-settings.ts';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
-import { checkRows, storeRows } from '../tasks/store-rows.ts';
+import { checkRows, missingSources, storeRows } from '../tasks/store-rows.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import { isRows, rowsLabel } from '../../core/run-config/task-source.ts';
@@ -37,7 +37,7 @@ export const configureRun =
     nonRetryable(async () => {
       const { runId, changes } = input;
       refuse(runId, changes);
-      // What takes long is done before the transaction.
+      // A download or an installation may take longer than a transaction may, so they come first.
       if ('evaluation' in changes) await checkEvaluation(deps, input);
       return deps.db.transaction(async (tx) => {
         const [run] = await tx.select({ config: runs.config }).from(runs).where(eq(runs.id, runId)).for('update');
@@ -69,7 +69,7 @@ async function checkEvaluation(
       );
   }
   await checkRun(config, { home, signal: new AbortController().signal });
-  await checkRows(config, home);
+  await checkRows(config, home, await missingSources(db, runId, config));
 }
 
 /** Refuses changes of the wrong form and of fixed settings. Temporal's CLI can send anything. */

@@ -6,7 +6,7 @@ import { checkRun } from './check-run.ts';
 import type { Deps } from '../deps.ts';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import type { InstallOptions } from '../environments/run-installer.ts';
-import { checkRows, storeRows } from '../tasks/store-rows.ts';
+import { checkRows, missingSources, storeRows } from '../tasks/store-rows.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
@@ -31,8 +31,8 @@ export const prepareRun =
       { runId: input.runId, runFile: known?.config ?? input.runFile },
       { home: deps.home, signal },
     );
-    // What must be downloaded is downloaded before the transaction.
-    await nonRetryable(() => checkRows(config, deps.home));
+    // A download may take longer than a transaction may, so it comes first.
+    await nonRetryable(async () => checkRows(config, deps.home, await missingSources(deps.db, input.runId, config)));
     await nonRetryable(() =>
       deps.db.transaction(async (tx) => {
         await tx.insert(runs).values({ id: input.runId, config }).onConflictDoNothing();

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Task } from '../../core/task.ts';
-import { mountsOf, type Environment } from '../environments/environment.ts';
+import { mountsOf, pathWith, type Environment } from '../environments/environment.ts';
 import { copyFiles } from './copy-files.ts';
 import { handOver, type Sandbox } from './create-sandbox.ts';
 import { errorLine } from './error-line.ts';
@@ -73,7 +73,7 @@ export async function runAgentProcess(run: AgentRun): Promise<AgentResult> {
     cwd: startFolder(run, paths.work),
     env: {
       ...base,
-      PATH: [...(environment?.path ?? []), base.PATH].join(':'),
+      PATH: pathWith(environment, base.PATH),
       OPENAI_BASE_URL: baseUrl,
       OPENAI_API_KEY: run.apiKey,
       // Anthropic's clients add `/v1/messages` themselves. Some of them read the key only as a token, others only as a key.
@@ -93,7 +93,7 @@ export async function runAgentProcess(run: AgentRun): Promise<AgentResult> {
     },
     isolation,
     uid: sandboxUser(isolation, sandbox),
-    mounts: [...ownMounts(sandbox, paths), ...readable, ...(environment === null ? [] : mountsOf(environment))],
+    mounts: [...ownMounts(sandbox, paths), ...readable, ...mountsOf(environment)],
     network: ownNetwork ? { kind: 'gateway', url: run.gateway, folder: sandbox.root } : { kind: 'host' },
     marker: sandbox.marker,
     root: sandbox.root,

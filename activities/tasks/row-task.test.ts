@@ -7,7 +7,7 @@ import { runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { listTasks } from './list-tasks.ts';
 import { findTask, readRowTask } from './row-task.ts';
-import { storeRows } from './store-rows.ts';
+import { missingSources, storeRows } from './store-rows.ts';
 
 const store = useDatabase();
 let folder = '';
@@ -62,6 +62,7 @@ test('a file that changes after the run began changes nothing in the run, also w
   await stored(config, ['{"q": "9 + 9"}']);
   expect(await listTasks(store.db, 'r', config)).toHaveLength(2);
   expect(await findTask(store.db, 'r', `${file}#0`, config)).toMatchObject({ instruction: 'What is 1 + 1?' });
+  expect(await missingSources(store.db, 'r', config)).toEqual([]);
 });
 
 test('a bad row refuses the run, and nothing of it is stored', async () => {

@@ -1,11 +1,11 @@
-import { and, eq } from 'drizzle-orm';
+import { eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
 import { stringifyExact } from '../../core/exact-json.ts';
 import { isStorable, type JsonObject } from '../../core/json.ts';
 import { agentLabels, isAgentPath } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { isRows, rowsLabel, type RowsSource } from '../../core/run-config/task-source.ts';
-import type { Transaction } from '../../store/queries/transaction.ts';
+import type { Executor, Transaction } from '../../store/queries/transaction.ts';
 import { rows } from '../../store/schema.ts';
 import { loadAgent } from '../sandbox/load-agent.ts';
 import { cacheOf, readRows } from './read-rows.ts';
@@ -18,11 +18,11 @@ const MAX_HELD_OUT = 1000;
 const BATCH = 500;
 
 /**
- * Reads the rows that a run file names, and checks each.
+ * Reads the rows of `sources`, by default of all that a run file names, and checks each.
  * @throws TrialgateError `bad_input` that names the file, and the line or row
  */
-export async function checkRows(config: RunConfig, home: string): Promise<void> {
-  for (const source of rowSources(config)) {
+export async function checkRows(config: RunConfig, home: string, sources = rowSources(config)): Promise<void> {
+  for (const source of sources) {
     const isHeldOut = config.evaluation.tasks.includes(source);
     for await (const { index } of checkedRows(source, config, home))
       if (isHeldOut && index >= MAX_HELD_OUT)
@@ -38,8 +38,7 @@ export async function checkRows(config: RunConfig, home: string): Promise<void> 
  * @throws TrialgateError `bad_input` that names the file, and the line or row
  */
 export async function storeRows(tx: Transaction, runId: string, config: RunConfig, home: string): Promise<void> {
-  for (const source of rowSources(config)) {
-    if (await hasRows(tx, runId, source)) continue;
+  for (const source of await missingSources(tx, runId, config)) {
     let batch: (typeof rows.$inferInsert)[] = [];
     const flush = async () => {
       if (batch.length > 0) await tx.insert(rows).values(batch);
@@ -55,9 +54,13 @@ export async function storeRows(tx: Transaction, runId: string, config: RunConfi
 
 const rowSources = ({ tasks, evaluation }: RunConfig): RowsSource[] => [...tasks, ...evaluation.tasks].filter(isRows);
 
-async function hasRows(tx: Transaction, runId: string, source: RowsSource): Promise<boolean> {
-  const ofSource = and(eq(rows.runId, runId), eq(rows.source, rowsLabel(source)));
-  return (await tx.select({ index: rows.index }).from(rows).where(ofSource).limit(1)).length > 0;
+/** Returns the sources that a run file names and whose rows the run does not have. The files of the others may be gone. */
+export async function missingSources(db: Executor, runId: string, config: RunConfig): Promise<RowsSource[]> {
+  const stored = await db.selectDistinct({ source: rows.source }).from(rows).where(eq(rows.runId, runId));
+  const labels = new Set(stored.map(({ source }) => source));
+  // Held-out rows may be training rows too.
+  const missing = new Map(rowSources(config).map((source) => [rowsLabel(source), source]));
+  return [...missing].flatMap(([label, source]) => (labels.has(label) ? [] : [source]));
 }
 
 /** Reads the rows of a source. Each makes a prompt and can be stored. */

@@ -4,7 +4,7 @@ import type { Database } from '../../store/database.ts';
 import { batches, policyVersions } from '../../store/schema.ts';
 import { diskUse } from './disk-use.ts';
 
-/** What a deployment's folder has that nothing needs any more. */
+/** A file or folder of a deployment that no run needs any more. */
 export type Garbage = {
   path: string;
   bytes: number;

@@ -10,7 +10,7 @@ import { policyVersions } from '../../store/schema.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { modelCard } from './model-card.ts';
 
-/** What a checkpoint has besides the model itself. */
+/** The files of a checkpoint that do not belong to the model itself. */
 const TRAINER_FILES = ['manifest.json', 'trainer'];
 
 /**

@@ -22,7 +22,7 @@ export async function removeRun({ client, db }: DeploymentClients, runId: string
     .catch((error: unknown) => {
       if (!isNotFound(error)) throw error;
     });
-  // What a crash leaves here, `gc` finds.
+  // If this process ends here, `gc` removes the files.
   const removed = await Promise.all([files.checkpoints, files.batches].map(removeAll));
   const [checkpoints = 0, batches = 0] = removed;
   return `run ${runId} is deleted, with ${checkpoints} checkpoint(s) and ${batches} batch file(s) of this machine`;

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { basename, isAbsolute, join } from 'node:path';
-import { Agent } from 'undici';
 import { z } from 'zod';
+import { getFromEngine } from '../../activities/pool/get-from-engine.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
@@ -79,30 +79,22 @@ async function shapeOf(model: string): Promise<z.output<typeof shape> | null> {
 }
 
 async function getModels(engine: string): Promise<unknown> {
-  const socketPath = engine.startsWith('unix:') ? engine.slice('unix:'.length) : null;
-  const agent = new Agent(socketPath ? { connect: { socketPath } } : {});
-  try {
-    const { statusCode, body } = await agent.request({
-      origin: socketPath ? 'http://engine' : new URL(engine).origin,
-      path: '/v1/models',
-      method: 'GET',
-      signal: AbortSignal.timeout(ASK_MS),
-    });
-    const text = await body.text();
-    if (statusCode === 200) return JSON.parse(text);
-    throw new TrialgateError(
-      'missing_prerequisite',
-      `the engine ${engine} answered ${statusCode} at /v1/models: ${text.slice(0, 200)}`,
-    );
-  } catch (cause) {
-    if (cause instanceof TrialgateError) throw cause;
+  const { status, text } = await getFromEngine(engine, '/v1/models', ASK_MS).catch((cause: unknown) => {
     const why = cause instanceof Error ? cause.message || cause.name : String(cause);
     throw new TrialgateError(
       'missing_prerequisite',
       `the engine ${engine} cannot be reached: ${why}. Start it, or name another`,
       { cause },
     );
-  } finally {
-    await agent.close();
+  });
+  if (status !== 200)
+    throw new TrialgateError(
+      'missing_prerequisite',
+      `the engine ${engine} answered ${status} at /v1/models: ${text.slice(0, 200)}`,
+    );
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
   }
 }

@@ -56,7 +56,7 @@ async function requireWorking(id: string, { db }: TryoutPlace): Promise<void> {
   const { outcome, reason, agent, task } = await readTrialRecord(db, id);
   if (outcome === 'scored' || outcome === 'truncated') return;
   const made = await db.select({ status: calls.status, reason: calls.reason }).from(calls).where(eq(calls.trialId, id));
-  // What the agent does after a reply may depend on what the model wrote.
+  // An agent may fail because of the model's reply. Then it still works.
   if (outcome === 'agent_error' && made.some(({ status }) => status === 'completed')) return;
   const failed = made.find(({ status }) => status === 'failed')?.reason;
   const what =

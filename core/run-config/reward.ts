@@ -15,7 +15,7 @@ export const rewardFunction = z.strictObject({
   function: functionName,
   /** Is passed to the function as keyword arguments. */
   options: z.record(z.string(), z.unknown()).default({}),
-  /** What the function imports. Absent: Python's own library alone. */
+  /** The packages that the function imports. Without them it has Python's own library alone. */
   python: pythonDependencies.optional(),
   /** `none` lets the function reach no network; `host` all that the host reaches, as a judge model needs. Absent: as the bundled function needs, `none` for others. */
   network: z.enum(NETWORKS).exclude(['gateway']).or(z.literal('none')).optional(),

@@ -3,7 +3,7 @@ import { reward } from './reward.ts';
 
 const count = z.int().min(1);
 
-/** How often a source has its turn, beside the others. Where no source has a weight, every task of all sources has the same number of turns. */
+/** Sets how often a source has its turn, compared with the others. If no source has a weight, every task of all sources has the same number of turns. */
 const weight = z.number().positive().optional();
 
 /** A message of a prompt. Its content is a template. */
@@ -18,7 +18,7 @@ export const rowsSource = z.strictObject({
   rows: z.string().min(1),
   /** The subset of a dataset on the hub. */
   name: z.string().min(1).optional(),
-  /** Of a folder or of a dataset on the hub. */
+  /** Names the split of a folder or of a dataset on the hub. */
   split: z.string().min(1).default('train'),
   /** The text that the agent gets, or the messages. `{column}` is the row's value; a column of messages alone is used as it is. */
   prompt: z.union([z.string().min(1), z.array(message).min(1)]).default('{prompt}'),

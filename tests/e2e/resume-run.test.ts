@@ -26,6 +26,18 @@ const store = useDatabase();
 const oneGroup = (task: string) =>
   runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
 
+/** Makes a run of one group with a task of its own, and a world in which nothing fails. Disposal removes the task. */
+async function smallRun() {
+  const folder = await temporaryHome();
+  const { folder: task } = await taskWith(folder.home, 'true');
+  return {
+    home: folder.home,
+    config: oneGroup(task),
+    world: new FakeWorld(),
+    [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose](),
+  };
+}
+
 test('a failed run that is resumed goes on in the same take and keeps its finished trials', async () => {
   const { db } = store;
   await using folder = await temporaryHome();
@@ -81,12 +93,10 @@ test('a failed run that is resumed goes on in the same take and keeps its finish
 
 test('a resumed run that Temporal’s CLI resets goes on in a new take', async () => {
   const { db } = store;
-  await using folder = await temporaryHome();
-  const { folder: task } = await taskWith(folder.home, 'true');
-  const config = oneGroup(task);
-  const world = new FakeWorld();
+  await using place = await smallRun();
+  const { config, world, home } = place;
   const { held, free } = hold(world, /^reset-0\.1-/);
-  const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
+  const real = recordsOver(world, { db, temporal: environment.client, home: home });
   await withWorkers(
     environment,
     { trialgate: real, sandboxes: { openTrial: real.openTrial }, host: world.host(), gpu: world.gpu() },
@@ -118,12 +128,10 @@ test('a resumed run that Temporal’s CLI resets goes on in a new take', async (
 
 test('a resume that comes while a cancelled run still ends waits for its end and starts it again', async () => {
   const { db } = store;
-  await using folder = await temporaryHome();
-  const { folder: task } = await taskWith(folder.home, 'true');
-  const config = oneGroup(task);
-  const world = new FakeWorld();
+  await using place = await smallRun();
+  const { config, world, home } = place;
   const { held, free } = hold(world, /^ending-0\.1-/);
-  const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
+  const real = recordsOver(world, { db, temporal: environment.client, home: home });
   const ending = Promise.withResolvers<void>();
   const releasePool = async () => {
     world.log.push('releasePool');
@@ -158,12 +166,10 @@ test('a resume that comes while a cancelled run still ends waits for its end and
 test('a run that a person cancels ends as cancelled, and a run that is not under way cannot be cancelled', async () => {
   const { db } = store;
   const { client } = environment;
-  await using folder = await temporaryHome();
-  const { folder: task } = await taskWith(folder.home, 'true');
-  const config = oneGroup(task);
-  const world = new FakeWorld();
+  await using place = await smallRun();
+  const { config, world, home } = place;
   const { held } = hold(world, /./);
-  const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home: folder.home });
+  const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home: home });
   await withWorkers(
     environment,
     { trialgate: { ...general, openTrial }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
@@ -182,15 +188,13 @@ test('a run that a person cancels ends as cancelled, and a run that is not under
 test('a blocked run that is resumed does not count as blocked any more when `resume` has returned', async () => {
   const { db } = store;
   const { client } = environment;
-  await using folder = await temporaryHome();
-  const { folder: task } = await taskWith(folder.home, 'true');
-  const config = oneGroup(task);
-  const world = new FakeWorld();
+  await using place = await smallRun();
+  const { config, world, home } = place;
   let isBroken = true;
   world.trainStep = async () => {
     if (isBroken) throw ApplicationFailure.nonRetryable('the disk is full');
   };
-  const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home: folder.home });
+  const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home: home });
   // The store takes a while to say that the run goes on.
   const setRunStatus: typeof general.setRunStatus = async (input) => {
     if (input.status === 'running') await delay(1_000);
