@@ -1,6 +1,7 @@
 import { batchActivities } from './batch/index.ts';
 import type { Deps } from './deps.ts';
 import { evaluationActivities } from './evaluation/index.ts';
+import { externalActivities } from './external/index.ts';
 import { iterationActivities } from './iteration/index.ts';
 import { poolActivities } from './pool/index.ts';
 import { rolloutActivities } from './rollout/index.ts';
@@ -14,6 +15,7 @@ const generalActivities = (deps: Deps) => ({
   ...iterationActivities(deps),
   ...rolloutActivities(deps),
   ...trialActivities(deps),
+  ...externalActivities(deps),
   ...batchActivities(deps),
   ...evaluationActivities(deps),
   ...poolActivities(deps),

@@ -52,6 +52,13 @@ export function sameText(a: string, b: string): boolean {
 export const fingerprintOf = (secret: string): string =>
   createHmac('sha256', secret).update('the deployment of this secret').digest('base64url');
 
+/**
+ * Returns the key with which a program claims a run's groups and reports their rewards: `tgr-{proof}`. An agent has only its attempt's key,
+ * so it cannot reward itself (invariant 6). A trial's id has no spaces, so the proof cannot equal an attempt's.
+ */
+export const runKey = (secret: string, runId: string): string =>
+  `tgr-${createHmac('sha256', secret).update(`the key of run\n${runId}`).digest('base64url')}`;
+
 const named = (trialId: string, attempt: number, proof: string): string =>
   `tg-${attempt}-${Buffer.from(trialId).toString('base64url')}-${proof}`;
 

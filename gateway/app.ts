@@ -11,6 +11,7 @@ import { docsRoutes } from './routes/docs.ts';
 import { healthRoutes } from './routes/health.ts';
 import { modelRoutes } from './routes/models.ts';
 import { modelCallRoutes } from './routes/model-calls.ts';
+import { externalRoutes } from './routes/external.ts';
 import { rewardRoutes } from './routes/rewards.ts';
 import { sessionListRoutes } from './routes/session-list.ts';
 import { sessionRoutes } from './routes/sessions.ts';
@@ -19,11 +20,21 @@ import { sessionRoutes } from './routes/sessions.ts';
 export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   // Ignores a slash at the end of a path.
   const app = new Hono<GatewayEnv>({ strict: false });
-  for (const path of ['/sessions', '/sessions/*', '/health', '/metrics', '/openapi.json', '/docs', '/docs/*'])
+  for (const path of [
+    '/sessions',
+    '/sessions/*',
+    '/runs/*',
+    '/health',
+    '/metrics',
+    '/openapi.json',
+    '/docs',
+    '/docs/*',
+  ])
     app.use(path, withRequestId);
   app.route('/', healthRoutes(deps));
   app.route('/', docsRoutes(deps));
   app.route('/', rewardRoutes(deps));
+  app.route('/', externalRoutes(deps));
   app.use('/sessions/*', async (c, next) => {
     if (!(await opensByUrl(deps, c.req.raw))) requireAdmin(deps, c.req.raw.headers);
     await next();

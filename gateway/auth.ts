@@ -1,4 +1,4 @@
-import { attemptOfKey, sameText, trialOfKey } from '../core/keys.ts';
+import { attemptOfKey, runKey, sameText, trialOfKey } from '../core/keys.ts';
 import { isTrialId } from '../core/ids.ts';
 import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { GatewayDeps } from './deps.ts';
@@ -23,6 +23,15 @@ export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
       { retryable: false },
     );
   throw unauthorized('session routes need the admin key: send `Authorization: Bearer <admin key>`');
+}
+
+/** Throws a 401 unless the request has the key of the run or the admin key. */
+export function requireRunKey(deps: GatewayDeps, runId: string, headers: Headers): void {
+  if (sameText(bearer(headers), runKey(deps.secret, runId)) || (deps.adminKey !== null && holdsAdminKey(deps, headers)))
+    return;
+  throw unauthorized(
+    `this key is not that of run ${runId}: send \`Authorization: Bearer <run key>\`, which \`npx trialgate key ${runId}\` prints`,
+  );
 }
 
 /** OpenAI's clients send a bearer token, Anthropic's a header of their own. */

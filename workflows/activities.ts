@@ -37,6 +37,13 @@ export const waiting = (limit: string | number) =>
     retry: { initialInterval: '1s', maximumInterval: '5s' },
   });
 
+/** Follows what a program outside does with the trials of a group. It may take days, and every worker can go on with it. */
+export const external = proxyActivities<Pick<GeneralActivities, 'followExternalGroup'>>({
+  startToCloseTimeout: '10m',
+  heartbeatTimeout: '20s',
+  retry: { initialInterval: '1s', maximumInterval: '10s' },
+});
+
 /** Waits for another workflow to close. Each try ends after a minute and Temporal retries it. Retries add no events to the history. */
 export const closing = proxyActivities<Pick<GeneralActivities, 'awaitClosed'>>({
   startToCloseTimeout: '90s',

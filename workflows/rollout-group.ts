@@ -20,6 +20,8 @@ import {
   staleSignal,
   type TrialState,
 } from './messages.ts';
+import { EXTERNAL_AGENT } from '../core/run-config/rollouts.ts';
+import { followGroup, runExternalTrial, type ExternalStates } from './run-external-trial.ts';
 import { runTrial, type TrialRun } from './run-trial.ts';
 
 /** The outcomes that count for a group's quorum. A trial that failed through no fault of its own is no reason to cut a running one. */
@@ -100,8 +102,12 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     })),
   }));
 
+  const isExternal = group.agent === EXTERNAL_AGENT;
+  const states: ExternalStates = { trials: [] };
+  const following = new CancellationScope();
+  if (isExternal) void following.run(() => followGroup(group.id, states)).catch(() => {});
   const ends = trials.map(async (trial) => {
-    trial.outcome = await runTrial(trial);
+    trial.outcome = await (isExternal ? runExternalTrial(trial, states) : runTrial(trial));
     return trial.outcome;
   });
   const all = Promise.all(ends);
@@ -142,6 +148,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   }
   return CancellationScope.nonCancellable(async () => {
     const outcomes = await all;
+    following.cancel();
     await reportEnd(false, outcomes);
     return outcomes;
   });

@@ -71,16 +71,18 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
     });
   } catch (error) {
     if (!isCancellation(error)) throw error;
-    // A trial that a person skipped is not tried again after a resume, even if no host has opened it.
-    const unopened = trial.cut === 'skipped' ? { group, trialIndex: trial.trialIndex } : undefined;
     return seal(
-      { trialId, unopened },
+      { trialId, unopened: unopenedOf(trial) },
       trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial),
     );
   }
 }
 
-const cancelled = ({ cut }: TrialRun): AttemptResult => ({
+/** A trial that a person skipped is not tried again after a resume, even if nobody has opened it. */
+export const unopenedOf = ({ cut, group, trialIndex }: TrialRun): Attempt['unopened'] =>
+  cut === 'skipped' ? { group, trialIndex } : undefined;
+
+export const cancelled = ({ cut }: TrialRun): AttemptResult => ({
   outcome: 'cancelled',
   reason: REASONS[cut ?? 'run'],
   final: cut !== null && cut !== 'run',
@@ -162,7 +164,7 @@ async function withinDeadline(trial: TrialRun, run: () => Promise<AgentEnd>): Pr
   }
 }
 
-async function seal(attempt: Attempt, ending: AttemptResult): Promise<Outcome> {
+export async function seal(attempt: Attempt, ending: AttemptResult): Promise<Outcome> {
   await CancellationScope.nonCancellable(() => store.sealTrial({ ...attempt, ...ending }));
   return ending.outcome;
 }

@@ -6,6 +6,7 @@ import { readRun } from '../run/read-run.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import { commonReason, isFailure, readGroupTrials, type GroupTrial } from './group-trials.ts';
 import { rewardsOf } from './rewards-of.ts';
+import { EXTERNAL_AGENT } from '../../core/run-config/rollouts.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 type Group = typeof groups.$inferSelect;
@@ -30,7 +31,8 @@ export const endGroup =
       const dropped = group.dropped ?? (input.isCut ? null : await verdict(tx, group, trials, config));
       if (input.runsOn && dropped !== null) return true;
       await tx.update(groups).set({ endedAt: new Date(), dropped }).where(eq(groups.id, group.id));
-      if (dropped === 'failed') await quarantine(tx, group, trials, config);
+      // An outside program chooses its tasks itself.
+      if (dropped === 'failed' && group.agent !== EXTERNAL_AGENT) await quarantine(tx, group, trials, config);
       return false;
     });
 

@@ -26,6 +26,7 @@ import { refuseMostFailed } from './refuse-most-failed.ts';
 import { hasBatch, reopenUnfinished } from './reopen-unfinished.ts';
 import { startableGroups } from './startable-groups.ts';
 import { taskOrder } from './task-order.ts';
+import { EXTERNAL_AGENT, UNCLAIMED_TASK } from '../../core/run-config/rollouts.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { listSources } from '../tasks/list-tasks.ts';
 
@@ -151,8 +152,6 @@ async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Cand
 async function start(tx: Transaction, config: RunConfig, input: TakeInput, more: number) {
   if (more === 0) return [];
   const { runId, iteration, take, policyVersion } = input;
-  const sources = await listSources(tx, runId, config.tasks);
-  const ownAgents = new Map(sources.flatMap(({ agents }) => [...agents]));
   const ofRun = and(eq(groups.runId, runId), eq(groups.kind, 'train'));
   const [before] = await tx
     .select({ groups: count() })
@@ -162,19 +161,9 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
     .select({ groups: count() })
     .from(groups)
     .where(and(eq(groups.kind, 'train'), ofTake(groups, input)));
-  const quarantined = await tx
-    .select({ task: quarantinedTasks.task })
-    .from(quarantinedTasks)
-    .where(eq(quarantinedTasks.runId, runId));
-  const out = new Set(quarantined.map((row) => row.task));
-  const taskAt = taskOrder(sources, config.seed, out);
+  const next = await workInTurn(tx, config, runId);
   const values = Array.from({ length: more }, (_, i) => {
-    const position = (before?.groups ?? 0) + i;
-    const task = taskAt(position);
-    if (task === null) throw allQuarantined(runId, out.size);
     const ordinal = (here?.groups ?? 0) + i;
-    const agent = ownAgents.get(task) ?? agentInTurn(config.agents, position);
-    const size = startedTrials(config);
     return {
       id: `${runId}/${iteration}.${take}/${ordinal}`,
       runId,
@@ -182,13 +171,34 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
       iteration,
       take,
       ordinal,
-      task,
-      agent,
-      size,
+      ...next((before?.groups ?? 0) + i),
+      size: startedTrials(config),
       policyVersion,
     };
   });
   return tx.insert(groups).values(values).returning();
+}
+
+/** Returns the task and the agent of each position in the run's order. Groups of an outside program get their task when they are claimed. */
+async function workInTurn(
+  tx: Transaction,
+  config: RunConfig,
+  runId: string,
+): Promise<(position: number) => { task: string; agent: string }> {
+  if (config.rollouts === 'external') return () => ({ task: UNCLAIMED_TASK, agent: EXTERNAL_AGENT });
+  const sources = await listSources(tx, runId, config.tasks);
+  const ownAgents = new Map(sources.flatMap(({ agents }) => [...agents]));
+  const quarantined = await tx
+    .select({ task: quarantinedTasks.task })
+    .from(quarantinedTasks)
+    .where(eq(quarantinedTasks.runId, runId));
+  const out = new Set(quarantined.map((row) => row.task));
+  const taskAt = taskOrder(sources, config.seed, out);
+  return (position) => {
+    const task = taskAt(position);
+    if (task === null) throw allQuarantined(runId, out.size);
+    return { task, agent: ownAgents.get(task) ?? agentInTurn(config.agents, position) };
+  };
 }
 
 const allQuarantined = (runId: string, tasks: number) =>

@@ -15,6 +15,7 @@ import { isSameTask, runConfig, type RunConfig } from '../../core/run-config/run
 /** The settings that never change: they define the run, or make the trials of one group alike. */
 const FIXED = [
   'model',
+  'rollouts',
   'tasks',
   'reward',
   'agents',

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm';
 import { Context } from '@temporalio/activity';
-import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { openAttempt, type OpenAttempt } from '../../store/queries/open-attempt.ts';
 import { trials, type Outcome, type Sampling } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import type { GroupPlan } from '../rollout/group-plan.ts';
@@ -53,20 +53,25 @@ async function openAttemptOf(
     return { finished: null, attempt: row.attempt };
   // A group that runs again after its workflow was lost starts after every recorded attempt.
   const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
-  await openAttempt(deps.db, {
-    trialId,
-    attempt,
-    runId: group.runId,
-    groupId: group.id,
-    trialIndex,
-    task: group.task,
-    agent: group.agent,
-    sampling: samplingOf(config),
-    budgets: { ...config.budgets, prompt_tokens: config.max_prompt_length },
-    policyVersion: group.policyVersion,
-  });
+  await openAttempt(deps.db, { trialId, attempt, ...attemptSettings(config, group, trialIndex) });
   return { finished: null, attempt };
 }
+
+/** Returns what a run's attempt is opened with. */
+export const attemptSettings = (
+  config: RunConfig,
+  group: GroupPlan,
+  trialIndex: number,
+): Omit<OpenAttempt, 'trialId' | 'attempt'> => ({
+  runId: group.runId,
+  groupId: group.id,
+  trialIndex,
+  task: group.task,
+  agent: group.agent,
+  sampling: samplingOf(config),
+  budgets: { ...config.budgets, prompt_tokens: config.max_prompt_length },
+  policyVersion: group.policyVersion,
+});
 
 /**
  * Returns the sampling settings of a run's trials. Without the run's own settings nothing truncates or changes the distribution, because

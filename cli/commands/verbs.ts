@@ -13,6 +13,7 @@ import { register as gc } from './gc.ts';
 import { register as gateway } from './gateway.ts';
 import { register as gpuWorker } from './gpu-worker.ts';
 import { register as install } from './install.ts';
+import { register as key } from './key.ts';
 import { register as logs } from './logs.ts';
 import { register as pause } from './pause.ts';
 import { register as quickstart } from './quickstart.ts';
@@ -40,6 +41,7 @@ export const verbs: ((root: Command) => void)[] = [
   status,
   tryVerb,
   train,
+  key,
   show,
   trials,
   pause,

@@ -46,6 +46,10 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     if (check) await tryAll(connected.db, config, options.deployment, signal);
     await startRun(connected.client, runId, config);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);
+    if (config.rollouts === 'external')
+      console.error(
+        `it waits for your program: export $(npx trialgate key ${runId}), then start it (docs/external.md)`,
+      );
     if (!options.detach) await watchAndPrint(connected, runId, options, signal);
   });
   return runId;

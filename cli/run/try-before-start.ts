@@ -28,7 +28,11 @@ export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, sign
   return `agents and verifiers work (${trials.length} trial${trials.length === 1 ? '' : 's'} tried)`;
 }
 
-async function reasonNotToTry({ engines }: RunConfig, { db, unsandboxed }: TryoutPlace): Promise<string | null> {
+async function reasonNotToTry(
+  { engines, rollouts }: RunConfig,
+  { db, unsandboxed }: TryoutPlace,
+): Promise<string | null> {
+  if (rollouts === 'external') return 'your own program runs them';
   if (engines.length > 0) return 'the run has its own engines';
   if ((await isolation()).kind !== 'bubblewrap' && !unsandboxed) return 'this machine runs no sandboxes';
   const pool = await db.select({ runId: replicas.runId }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));

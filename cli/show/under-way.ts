@@ -53,7 +53,7 @@ export function printUnderWay(runId: string, { phase, waits_for, until, groups: 
   const what = waits_for === null ? '' : `, waits for ${waits_for}${until === null ? '' : `, until ${until}`}`;
   const rows = open.map((group) => [
     group.id.slice(runId.length + 1),
-    group.task.split('/').at(-1) ?? '',
+    group.task.split('/').at(-1) || 'not claimed',
     Object.entries(group.trials)
       .flatMap(([state, count]) => (count > 0 ? `${count} ${state}` : []))
       .join(', '),

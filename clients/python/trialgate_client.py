@@ -146,6 +146,34 @@ class SampleLine(SessionState):
     samples: list[Sample]
 
 
+class ClaimedTrial(TypedDict):
+    trial_id: str
+    trial_index: int
+    attempt: int
+    api_key: str
+    base_url: str
+
+
+class ClaimedGroup(TypedDict):
+    group_id: str
+    task: str
+    trials: list[ClaimedTrial]
+
+
+class ClaimReply(TypedDict):
+    run: Literal["running", "blocked", "completed", "failed", "cancelled"]
+    reason: str | None
+    group: ClaimedGroup | None
+    """None when no group waits now."""
+
+
+class ReportReply(TypedDict):
+    trial_id: str
+    attempt: int
+    outcome: Outcome
+    rewards: dict[str, float] | None
+
+
 class TrialgateApiError(Exception):
     """The gateway answered with an error. `code` is stable, such as `session_not_found` or `attempt_closed`."""
 
@@ -206,8 +234,32 @@ class TrialgateClient:
         self._json("POST", f"{_session(trial_id)}/complete")
 
     def reward(self, trial_id: str, reward: float, key: str | None = None) -> None:
-        """Reports the agent's own score, 0 to 1, for a session outside any run. `key` is the session's own key."""
+        """Reports the agent's own score for a session outside any run. `key` is the session's own key."""
         self._json("POST", f"{_session(trial_id)}/reward", body={"reward": reward}, key=key)
+
+    def claim(self, run_id: str, task: str, claim: str, key: str | None = None) -> ClaimReply:
+        """Claims the next group of a run with `rollouts: external`. `Run.group` does this for you.
+
+        `claim` is a new id for each claim: the same id again gets the same group. `key` is the run's key.
+        """
+        body = {"task": task, "claim": claim}
+        return cast(ClaimReply, self._json("POST", f"{_run(run_id)}/groups", body=body, key=key))
+
+    def report(
+        self,
+        run_id: str,
+        trial_id: str,
+        attempt: int,
+        reward: float | Mapping[str, float] | None,
+        reason: str | None = None,
+        key: str | None = None,
+    ) -> ReportReply:
+        """Ends a claimed trial with its reward, or without one. `Trial.report` and `Trial.discard` do this for you."""
+        body: dict[str, Any] = {"attempt": attempt, "reward": reward}
+        if reason is not None:
+            body["reason"] = reason
+        path = f"{_run(run_id)}/trials/{quote(trial_id, safe='')}/reward"
+        return cast(ReportReply, self._json("POST", path, body=body, key=key))
 
     def delete(self, trial_id: str) -> None:
         self._json("DELETE", _session(trial_id))
@@ -273,6 +325,10 @@ class TrialgateClient:
 
 def _session(trial_id: str) -> str:
     return f"/sessions/{quote(trial_id, safe='')}"
+
+
+def _run(run_id: str) -> str:
+    return f"/runs/{quote(run_id, safe='')}"
 
 
 def _failure(status: int, body: bytes) -> TrialgateApiError:

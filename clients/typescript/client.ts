@@ -1,4 +1,6 @@
 import type {
+  ClaimReply,
+  ReportReply,
   SessionEnd,
   Filter,
   OpenedSession,
@@ -64,13 +66,33 @@ export class TrialgateClient {
     return this.#json(`${sessionPath(trialId)}/complete`, { method: 'POST', signal });
   }
 
-  /** Reports the agent's own score, 0 to 1, for a session outside any run. `key` is the session's, for an agent without the admin key. */
+  /** Reports the agent's own score for a session outside any run. `key` is the session's, for an agent without the admin key. */
   reward(
     trialId: string,
     reward: number,
     { key, signal }: { key?: string; signal?: AbortSignal } = {},
   ): Promise<RewardReply> {
     return this.#json(`${sessionPath(trialId)}/reward`, { method: 'POST', body: { reward }, key, signal });
+  }
+
+  /** Claims the next group of a run with `rollouts: external`. `Run.group` does this for you. `key` is the run's key. */
+  claim(
+    runId: string,
+    body: { task: string; /** A new id for each claim: the same id again gets the same group. */ claim: string },
+    { key, signal }: { key?: string; signal?: AbortSignal } = {},
+  ): Promise<ClaimReply> {
+    return this.#json(`/runs/${encodeURIComponent(runId)}/groups`, { method: 'POST', body, key, signal });
+  }
+
+  /** Ends a claimed trial with its reward, or without one. `Trial.report` and `Trial.discard` do this for you. */
+  report(
+    runId: string,
+    trialId: string,
+    body: { attempt: number; reward: number | Record<string, number> | null; reason?: string },
+    { key, signal }: { key?: string; signal?: AbortSignal } = {},
+  ): Promise<ReportReply> {
+    const path = `/runs/${encodeURIComponent(runId)}/trials/${encodeURIComponent(trialId)}/reward`;
+    return this.#json(path, { method: 'POST', body, key, signal });
   }
 
   delete(trialId: string, signal?: AbortSignal): Promise<SessionEnd<'deleted'>> {

@@ -140,3 +140,23 @@ export type Samples = { samples: Sample[] };
 export type SampleLine = SessionState & Samples;
 export type RewardReply = { session_id: string; attempt: number; reported_reward: number };
 export type SessionEnd<Status extends string> = { session_id: string; status: Status };
+
+export type ClaimedTrial = {
+  trial_id: string;
+  trial_index: number;
+  attempt: number;
+  api_key: string;
+  base_url: string;
+};
+export type ClaimReply = {
+  run: 'running' | 'blocked' | 'completed' | 'failed' | 'cancelled';
+  reason: string | null;
+  /** Null when no group waits now. */
+  group: { group_id: string; task: string; trials: ClaimedTrial[] } | null;
+};
+export type ReportReply = {
+  trial_id: string;
+  attempt: number;
+  outcome: Outcome;
+  rewards: Record<string, number> | null;
+};

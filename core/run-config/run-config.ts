@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { NETWORKS } from '../networks.ts';
 import { agentEntry, agentLabels, isInlineAgent } from './agent-file.ts';
 import { reward } from './reward.ts';
+import { ROLLOUTS } from './rollouts.ts';
 import { isRows, rowsLabel, taskSource, type RowsSource } from './task-source.ts';
 import { samplingChoices } from '../sampling-choices.ts';
 import { teacher, trainerShape } from './trainer-settings.ts';
@@ -20,8 +21,10 @@ export const runConfig = z
   .strictObject({
     /** A Hugging Face folder or name. */
     model: z.string().min(1),
-    /** Task folders, folders of them, or rows of data. */
-    tasks: z.array(taskSource).min(1),
+    /** `external`: a program outside claims the groups, runs its agents where it lives, and reports their rewards. */
+    rollouts: z.enum(ROLLOUTS).default('sandboxes'),
+    /** Task folders, folders of them, or rows of data. With `rollouts: external` the program names its tasks. */
+    tasks: z.array(taskSource).default([]),
     /** The reward of rows: a Python function, a bundled one, or several by name. Task folders have their own tests. */
     reward: reward.nullable().default(null),
     /** Bundled agents by name, agents' files by path, or agents themselves. A group's trials share one agent; groups take turns. */
@@ -123,6 +126,16 @@ export const runConfig = z
           'agents',
           `two agents in this list have the name ${label.slice(label.indexOf(':') + 1)}: give each its own`,
         );
+    if (config.rollouts === 'external') {
+      if (config.tasks.length > 0)
+        refuse('tasks', 'with `rollouts: external` your program names the task of each group: remove `tasks`');
+      if (config.over_sampling > 0)
+        refuse('over_sampling', 'with `rollouts: external` every trial of a group is claimed: remove `over_sampling`');
+    } else if (config.tasks.length === 0)
+      refuse(
+        'tasks',
+        'name at least one task folder or rows of data, or take groups from your program with `rollouts: external`',
+      );
     for (const [where, sources] of [
       ['tasks', config.tasks],
       ['evaluation.tasks', config.evaluation.tasks],

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { OPERATIONS, type Operation } from './operations.ts';
 import * as schemas from './schemas.ts';
-import { TRIAL_ID } from '../../core/ids.ts';
+import { RUN_ID, TRIAL_ID } from '../../core/ids.ts';
 
 const named = {
   Opening: schemas.opening,
@@ -15,6 +15,10 @@ const named = {
   Page: schemas.page,
   Reward: schemas.reported,
   RewardReply: schemas.reportedReply,
+  Claim: schemas.claiming,
+  ClaimReply: schemas.claimReply,
+  Report: schemas.reporting,
+  ReportReply: schemas.reportingReply,
   Completed: schemas.ended('completed'),
   Deleted: schemas.ended('deleted'),
   Deletion: schemas.deletion,
@@ -45,6 +49,11 @@ export function openApiDocument(version: string) {
       schemas: components(),
       securitySchemes: {
         admin: { type: 'http', scheme: 'bearer', description: "The deployment's admin key" },
+        run: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'The key of one run; `trialgate key RUN` prints it',
+        },
         trial: {
           type: 'http',
           scheme: 'bearer',
@@ -55,18 +64,25 @@ export function openApiDocument(version: string) {
   };
 }
 
+const PATH_PARAMETERS = [
+  {
+    name: 'run_id',
+    in: 'path',
+    required: true,
+    description: 'The run’s id',
+    schema: { type: 'string', pattern: RUN_ID.source },
+  },
+  {
+    name: 'trial_id',
+    in: 'path',
+    required: true,
+    description: 'The trial’s id, percent-encoded because it may contain slashes',
+    schema: { type: 'string', pattern: TRIAL_ID.source },
+  },
+];
+
 function described({ id, summary, keys, path, query, body, reply, lines, failures }: Operation) {
-  const inPath = path.includes('{trial_id}')
-    ? [
-        {
-          name: 'trial_id',
-          in: 'path',
-          required: true,
-          description: 'The trial’s id, percent-encoded because it may contain slashes',
-          schema: { type: 'string', pattern: TRIAL_ID.source },
-        },
-      ]
-    : [];
+  const inPath = PATH_PARAMETERS.filter(({ name }) => path.includes(`{${name}}`));
   const content =
     typeof reply === 'string'
       ? { [lines ? 'application/jsonl' : 'application/json']: { schema: refer(reply) } }

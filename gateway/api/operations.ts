@@ -9,7 +9,7 @@ export type Operation = {
   path: string;
   summary: string;
   /** Any one of these keys opens the route. An empty list leaves it open. */
-  keys: ('admin' | 'trial')[];
+  keys: ('admin' | 'run' | 'trial')[];
   query?: z.ZodObject;
   body?: { schema: SchemaName; required: boolean };
   reply: SchemaName | { type: string };
@@ -90,6 +90,34 @@ export const OPERATIONS: readonly Operation[] = [
       ...KEY,
       ...UNKNOWN,
       409: 'The session belongs to a run, has another reward already, or its attempt is closed',
+      413: 'The body is too large',
+      ...STORE,
+    },
+  },
+  {
+    id: 'claim',
+    method: 'post',
+    path: '/runs/{run_id}/groups',
+    summary:
+      'Claim the next group of a run with `rollouts: external`, for a task of your program; each trial has a base URL and a key for its agent',
+    keys: ['run', 'admin'],
+    body: { schema: 'Claim', required: true },
+    reply: 'ClaimReply',
+    failures: { ...BAD, ...KEY, 404: 'No such run', 413: 'The body is too large', ...STORE },
+  },
+  {
+    id: 'report',
+    method: 'post',
+    path: '/runs/{run_id}/trials/{trial_id}/reward',
+    summary: 'End a claimed trial with its reward, or without one; the same report again changes nothing',
+    keys: ['run', 'admin'],
+    body: { schema: 'Report', required: true },
+    reply: 'ReportReply',
+    failures: {
+      ...BAD,
+      ...KEY,
+      404: 'The run has no such claimed trial',
+      409: 'The trial has ended otherwise: at its deadline, with its run, or by another report',
       413: 'The body is too large',
       ...STORE,
     },

@@ -2,11 +2,10 @@ import { z } from 'zod';
 import { isStorable } from '../../core/json.ts';
 import { CLIENT_RUN_ID, TRIAL_ID } from '../../core/ids.ts';
 import { samplingChoices } from '../../core/sampling-choices.ts';
-import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES } from '../../store/schema.ts';
+import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES, RUN_STATUSES } from '../../store/schema.ts';
 
 const id = z.string().regex(CLIENT_RUN_ID, 'an id of letters, digits, `.`, `_`, `-`, `/`');
 const count = z.int().min(1);
-const fraction = z.number().min(0, 'a number from 0 to 1').max(1, 'a number from 0 to 1');
 const seconds = z.number().describe('Seconds since the epoch');
 const tokens = z.array(z.int());
 const object = z.record(z.string(), z.unknown());
@@ -51,8 +50,66 @@ export const deletion = z.strictObject({
 });
 export const deletedSessions = z.object({ session_ids: z.array(z.string()), status: z.literal('deleted') });
 
-export const reported = z.strictObject({ reward: fraction });
-export const reportedReply = z.object({ session_id: z.string(), attempt: count, reported_reward: fraction });
+/** The largest number of float32, in which the trainer computes. */
+const MAX_REWARD = 3.4028234663852886e38;
+const rewardNumber = z
+  .number()
+  .min(-MAX_REWARD, 'a finite number that float32 holds')
+  .max(MAX_REWARD, 'a finite number that float32 holds');
+
+export const reported = z.strictObject({ reward: rewardNumber });
+export const reportedReply = z.object({ session_id: z.string(), attempt: count, reported_reward: z.number() });
+
+const text = z.string().refine(isStorable, 'a text without the character NUL and without half a surrogate pair');
+
+export const claiming = z.strictObject({
+  task: text
+    .min(1)
+    .max(512)
+    .describe('The name of the task that all trials of the group do; their rewards are compared with each other'),
+  claim: z
+    .string()
+    .regex(CLIENT_RUN_ID, 'an id of letters, digits, `.`, `_`, `-`, `/`')
+    .describe('A new id for each claim. The same id again gets the same group, also when the first reply was lost'),
+});
+export const claimedGroup = z.object({
+  group_id: z.string(),
+  task: z.string(),
+  trials: z.array(
+    z.object({
+      trial_id: z.string(),
+      trial_index: z.int(),
+      attempt: count,
+      api_key: z.string().describe('The API key for the trial’s agent'),
+      base_url: z.string(),
+    }),
+  ),
+});
+export const claimReply = z.object({
+  run: z.enum(RUN_STATUSES).describe('The state of the run'),
+  reason: z.string().nullable().describe('Why it is blocked or failed'),
+  group: claimedGroup.nullable().describe('Null when no group waits now: ask again in a second'),
+});
+
+export const reporting = z.strictObject({
+  attempt: count,
+  reward: z
+    .union([
+      rewardNumber,
+      z
+        .record(text.min(1).max(128), rewardNumber)
+        .refine((named) => Object.keys(named).length > 0, 'at least one reward'),
+    ])
+    .nullable()
+    .describe('A number, or named numbers, which `reward_weights` of the run weigh. Null: the trial is not trained on'),
+  reason: text.max(4_000).optional().describe('Why there is no reward'),
+});
+export const reportingReply = z.object({
+  trial_id: z.string(),
+  attempt: count,
+  outcome: z.enum(OUTCOMES),
+  rewards: z.record(z.string(), z.number()).nullable(),
+});
 
 const statusOf = z.enum(['created', 'completed']);
 export const ended = <S extends string>(status: S) => z.object({ session_id: z.string(), status: z.literal(status) });

@@ -5,7 +5,7 @@ import type { GatewayDeps } from '../deps.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 
 /** Names that cannot be trial ids here, because routes have them. */
-const TAKEN = new Set(['batch_delete', 'export', 'sessions', 'v1']);
+const TAKEN = new Set(['batch_delete', 'export', 'runs', 'sessions', 'v1']);
 export const isTaken = (trialId: string): boolean => TAKEN.has(trialId);
 
 const ROUTES = /^(?:(?:GET|POST|DELETE) \/sessions\/([^/]+)|POST \/sessions\/([^/]+)\/complete)$/;

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process';
 import { chmod, cp, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { z } from 'zod';
@@ -112,4 +114,25 @@ test('examples/langgraph: a LangGraph agent with its own packages makes trainabl
   expect(['scored', 'truncated']).toContain(trial.outcome);
   expect(trial.rewards['reward']).toBeGreaterThanOrEqual(0);
   expect(trial.samples.length).toBeGreaterThan(0);
+});
+
+test('examples/external: a program outside claims the groups of a run, asks the model by the OpenAI SDK, and its rewards are trained on', async () => {
+  const file = await smallRun('external', {});
+  await deployment.trialgate('train', file, '--run', 'outside', '--detach');
+  const access = (await deployment.trialgate('key', 'outside')).trim().split('\n');
+  const { stdout } = await promisify(execFile)(
+    join(REPOSITORY, '.trialgate/venv/bin/python'),
+    [join(folder, 'external/loop.py')],
+    {
+      env: {
+        ...Object.fromEntries(access.map((line) => line.split('=') as [string, string])),
+        PYTHONPATH: join(REPOSITORY, 'clients/python'),
+        PATH: process.env['PATH'],
+      },
+    },
+  );
+  expect(stdout.trim()).toBe('run outside is completed');
+  const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'outside', '--json'));
+  expect(record).toMatchObject({ status: 'completed', iterations: [{ trials: { scored: 4 }, batch: { trials: 4 } }] });
+  expect(record.iterations[0]?.metrics?.['actor/grad_norm']).toBeGreaterThan(0);
 });

@@ -1,0 +1,8 @@
+/** Who runs a run's agents: Trialgate in its sandboxes, or a program of the user's wherever it lives. */
+export const ROLLOUTS = ['sandboxes', 'external'] as const;
+
+/** The agent of groups that an outside program runs. */
+export const EXTERNAL_AGENT = 'external';
+
+/** The task of a group that no program has claimed yet. The program that claims it names its task. */
+export const UNCLAIMED_TASK = '';

@@ -1,0 +1,227 @@
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { asc, eq } from 'drizzle-orm';
+import { expect, test } from 'vitest';
+import { probePython, pythonCandidates } from '../../activities/sandbox/sandbox-python.ts';
+import { resumeRun } from '../../cli/run/resume-run.ts';
+import { startRun } from '../../cli/run/start-run.ts';
+import { Run, RunEnded, type Trial } from '../../clients/typescript/run.ts';
+import { attemptKey, runKey } from '../../core/keys.ts';
+import { REPOSITORY } from '../../core/repository.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { claimGroup } from '../../store/queries/claim-group.ts';
+import { readCalls } from '../../store/queries/read-calls.ts';
+import { attempts, groups, runs, trials } from '../../store/schema.ts';
+import { FakeWorld } from '../support/fakes/fake-activities.ts';
+import { ASK, SECRET, useGateway } from '../support/harness/gateways.ts';
+import { recordsOver } from '../support/harness/records-over.ts';
+import { temporaryHome } from '../support/harness/sandbox-fixtures.ts';
+import { until } from '../support/harness/until.ts';
+import { useTemporal } from '../support/harness/use-temporal.ts';
+import { withWorkers } from '../support/harness/workflow-worker.ts';
+
+const environment = useTemporal();
+const gateway = useGateway();
+let serial = 0;
+
+type Settings = { iterations?: number; deadlines?: Record<string, number>; group_size?: number };
+
+/** Starts a run whose groups this test claims, and ends its workers with `body`. */
+async function withExternalRun(
+  settings: Settings,
+  body: (runId: string, ended: () => Promise<unknown>, world: FakeWorld) => Promise<void>,
+): Promise<void> {
+  await using folder = await temporaryHome();
+  const runId = `outside${++serial}`;
+  const world = new FakeWorld();
+  const records = recordsOver(world, { db: gateway.db, temporal: environment.client, home: folder.home });
+  const config = runConfig.parse({
+    model: 'm',
+    rollouts: 'external',
+    iterations: 1,
+    groups_per_iteration: 1,
+    group_size: 2,
+    ...settings,
+  });
+  await publish(runId, 0);
+  await withWorkers(environment, { trialgate: records, gpu: world.gpu() }, async () => {
+    const run = await startRun(environment.client, runId, config);
+    await body(runId, () => run.result(), world);
+  });
+}
+
+async function publish(runId: string, version: number): Promise<void> {
+  gateway.engine.weightVersion = `${runId}@${version}`;
+  await gateway.givePool(runId, `${runId}@${version}`);
+}
+
+const runOf = (runId: string) =>
+  new Run(runId, { baseUrl: gateway.gateway.url, key: runKey(SECRET, runId), patienceMs: 20_000 });
+
+/** Claims a group and returns its trials without ending them. */
+async function claim(runId: string, task = 't') {
+  const claimed = await until(() => claimGroup(gateway.db, { runId, task, claim: crypto.randomUUID() }));
+  if (!claimed) throw new Error('there is no group');
+  return claimed;
+}
+
+const report = (runId: string, trialId: string, body: unknown, key = runKey(SECRET, runId)) =>
+  gateway.post(`/runs/${runId}/trials/${trialId}/reward`, key, body);
+
+const ask = (trial: Trial) =>
+  fetch(`${trial.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${trial.apiKey}` },
+    body: JSON.stringify(ASK),
+  });
+
+const readTrials = (runId: string) =>
+  gateway.db.select().from(trials).where(eq(trials.runId, runId)).orderBy(asc(trials.groupId), asc(trials.trialIndex));
+
+test('a program outside claims the groups of a run, runs its agents against the gateway, and its rewards are those of the trials', async () => {
+  await withExternalRun({ iterations: 2 }, async (runId, ended, world) => {
+    const run = runOf(runId);
+    for (const [version, task] of ['first', 'second'].entries())
+      await run.group(task, async (claimed) => {
+        expect(claimed).toHaveLength(2);
+        await publish(runId, version);
+        for (const trial of claimed) {
+          expect((await ask(trial)).status).toBe(200);
+          expect(await trial.report(trial.index === 0 ? -2.5 : { passed: 1, short: 0.25 })).toBe(true);
+        }
+      });
+    await ended();
+    await expect(run.group('third', async () => {})).rejects.toThrow(RunEnded);
+    expect(world.log.filter((entry) => entry.startsWith('train'))).toEqual(['train 1', 'train 2']);
+    const all = await readTrials(runId);
+    expect(all.map(({ task, outcome, rewards }) => [task, outcome, rewards])).toEqual(
+      ['first', 'second'].flatMap((task) => [
+        [task, 'scored', { reward: -2.5 }],
+        [task, 'scored', { passed: 1, short: 0.25 }],
+      ]),
+    );
+    const [first] = all;
+    expect(await readCalls(gateway.db, { trialId: first?.id ?? '', attempt: 1 })).toHaveLength(1);
+  });
+});
+
+test('the Python client claims groups, discards what has no reward, and learns that the run has ended', async () => {
+  const pythons = await Promise.all(pythonCandidates().map(probePython));
+  const python = pythons.find((each) => each !== null);
+  if (!python) throw new Error('no Python 3.9 or newer was found');
+  await withExternalRun({ iterations: 1, group_size: 3 }, async (runId) => {
+    const { stdout } = await promisify(execFile)(python.executable, [join(REPOSITORY, 'clients/python/use_a_run.py')], {
+      env: {
+        TRIALGATE_RUN: runId,
+        TRIALGATE_URL: gateway.gateway.url,
+        TRIALGATE_RUN_KEY: runKey(SECRET, runId),
+      },
+    });
+    expect(stdout.trim()).toBe('completed');
+    expect(await readTrials(runId)).toMatchObject([
+      { outcome: 'scored', rewards: { reward: 1 } },
+      { outcome: 'scored', rewards: { exact: 0.5, short: 2 } },
+      { outcome: 'verifier_error', rewards: null, reason: 'the program stopped: ValueError: the agent broke' },
+    ]);
+  });
+});
+
+test('a report that is wrong, late, for another trial or with an agent’s key is refused and changes nothing', async () => {
+  await withExternalRun({}, async (runId, ended) => {
+    const { groupId, trials: claimed } = await claim(runId);
+    const [first, second] = claimed.map(({ trialId }) => trialId);
+    if (!first || !second) throw new Error('the group has too few trials');
+    const refused: [unknown, number, string?][] = [
+      [{ attempt: 1, reward: 'high' }, 400],
+      [{ attempt: 1, reward: 1e39 }, 400],
+      [{ attempt: 1, reward: {} }, 400],
+      [{ attempt: 1 }, 400],
+      [{ attempt: 1, reward: 1, other: 1 }, 400],
+      [{ attempt: 2, reward: 1 }, 404],
+      [{ attempt: 1, reward: 1 }, 401, attemptKey(SECRET, first, 1)],
+      [{ attempt: 1, reward: 1 }, 401, runKey(SECRET, 'another-run')],
+      [{ attempt: 1, reward: 1 }, 401, ''],
+    ];
+    for (const [body, status, key] of refused)
+      expect([body, (await report(runId, first, body, key)).status]).toEqual([body, status]);
+    expect((await report(runId, 'no-such-trial', { attempt: 1, reward: 1 })).status).toBe(404);
+    expect((await report('another-run', first, { attempt: 1, reward: 1 })).status).toBe(404);
+    expect((await gateway.post(`/runs/${runId}/groups`, attemptKey(SECRET, first, 1), {})).status).toBe(401);
+    expect((await readTrials(runId)).map(({ outcome }) => outcome)).toEqual([null, null]);
+
+    for (const _ of [1, 2])
+      expect(await (await report(runId, first, { attempt: 1, reward: 0.5 })).json()).toEqual({
+        trial_id: first,
+        attempt: 1,
+        outcome: 'scored',
+        rewards: { reward: 0.5 },
+      });
+    expect((await report(runId, first, { attempt: 1, reward: 0.75 })).status).toBe(409);
+    expect((await report(runId, second, { attempt: 1, reward: 1 })).status).toBe(200);
+    await ended();
+    expect((await readTrials(runId)).map(({ rewards }) => rewards)).toEqual([{ reward: 0.5 }, { reward: 1 }]);
+    expect(await gateway.db.select().from(groups).where(eq(groups.id, groupId))).toMatchObject([{ task: 't' }]);
+  });
+});
+
+test('a claim whose reply was lost gets the same group when it is made again, and another claim gets none', async () => {
+  await withExternalRun({}, async (runId, ended) => {
+    const name = crypto.randomUUID();
+    const again = async () => claimGroup(gateway.db, { runId, task: 't', claim: name });
+    const first = await until(again);
+    expect(await again()).toEqual(first);
+    expect(await claimGroup(gateway.db, { runId, task: 't', claim: crypto.randomUUID() })).toBeNull();
+    for (const { trialId } of first?.trials ?? [])
+      expect((await report(runId, trialId, { attempt: 1, reward: 1 })).status).toBe(200);
+    await ended();
+  });
+});
+
+test('a group’s workflow that was lost goes on with the attempts that a program has claimed', async () => {
+  await withExternalRun({}, async (runId, ended) => {
+    const { groupId, trials: claimed } = await claim(runId);
+    await environment.client.workflow.getHandle(groupId).terminate('lost');
+    for (const { trialId } of claimed)
+      expect((await report(runId, trialId, { attempt: 1, reward: 1 })).status).toBe(200);
+    await ended();
+    const all = await gateway.db
+      .select()
+      .from(attempts)
+      .innerJoin(trials, eq(trials.id, attempts.trialId))
+      .where(eq(trials.runId, runId));
+    expect(all.map(({ attempts: { attempt, outcome } }) => [attempt, outcome])).toEqual([
+      [1, 'scored'],
+      [1, 'scored'],
+    ]);
+  });
+});
+
+test('trials that get no reward in time end with the reason, their run is blocked, and after a resume a program can claim them again', async () => {
+  await withExternalRun({ deadlines: { trial: 1, group: 3 } }, async (runId, ended) => {
+    const { db } = gateway;
+    await claim(runId);
+    const reasonOf = async () => (await db.select().from(runs).where(eq(runs.id, runId)))[0];
+    await until(async () => (await reasonOf())?.status === 'blocked');
+    expect((await reasonOf())?.reason).toContain("4 of the iteration's first 4 trials failed");
+    const late = 'the program reported no reward within the trial’s time';
+    const unclaimed = 'no program claimed it before the group’s deadline: is your program running?';
+    expect((await readTrials(runId)).map(({ reason }) => reason)).toEqual([late, late, unclaimed, unclaimed]);
+    expect(
+      await (await gateway.post(`/runs/${runId}/groups`, runKey(SECRET, runId), { task: 't', claim: 'c' })).json(),
+    ).toMatchObject({ run: 'blocked', group: null });
+
+    await resumeRun({ client: environment.client, db }, runId, { retryFailed: true });
+    const run = runOf(runId);
+    const work = async () => {
+      for (;;)
+        await run.group(
+          't',
+          async (claimed) => void (await Promise.all(claimed.map((trial) => trial.report(trial.index)))),
+        );
+    };
+    await expect(work()).rejects.toThrow(RunEnded);
+    await ended();
+    expect((await readTrials(runId)).every(({ attempt, outcome }) => attempt === 2 && outcome === 'scored')).toBe(true);
+  });
+});
