@@ -40,7 +40,9 @@ export async function pythonEnvironment(given: PythonDependencies, options: Inst
       const lock = join(draft, 'requirements.lock');
       const target = ['--python', join(draft, 'bin/python')];
       await exec([uv, 'pip', 'compile', '--quiet', ...target, '--output-file', lock, file]);
-      await exec([uv, 'pip', 'install', '--quiet', '--link-mode', 'copy', ...target, '-r', lock]);
+      // Sandboxes only read the environment, so an agent's process could not keep the bytecode that it compiles.
+      const how = ['--quiet', '--link-mode', 'copy', '--compile-bytecode'];
+      await exec([uv, 'pip', 'install', ...how, ...target, '-r', lock]);
     },
   );
   return environmentOf(folder);

@@ -6,6 +6,8 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { z } from 'zod';
+import { Graders } from '../../activities/reward/graders.ts';
+import { rewardFunction } from '../../core/run-config/reward.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { openDatabase } from '../../store/database.ts';
 import { connectionsOf } from '../../cli/config/connections.ts';
@@ -135,4 +137,32 @@ test('examples/external: a program outside claims the groups of a run, asks the 
   const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'outside', '--json'));
   expect(record).toMatchObject({ status: 'completed', iterations: [{ trials: { scored: 4 }, batch: { trials: 4 } }] });
   expect(record.iterations[0]?.metrics?.['actor/grad_norm']).toBeGreaterThan(0);
+});
+
+test.each(['langgraph', 'openai-agents'])(
+  'the bundled agent %s, with its packages, makes trainable calls of the small model',
+  async (agent) => {
+    const tried = await deployment.trialgate(
+      'try',
+      await chanceTasks(join(folder, 'tasks')),
+      '--agent',
+      agent,
+      '--json',
+    );
+    const trial = z.object({ outcome: z.string(), samples: z.array(z.unknown()) }).parse(JSON.parse(tried));
+    expect(['scored', 'truncated', 'agent_error']).toContain(trial.outcome);
+    expect(trial.samples.length).toBeGreaterThan(0);
+  },
+);
+
+test.each([
+  ['math_equal', 'So $x = \\boxed{\\frac{2}{4}}$.', { answer: '\\frac{1}{2}' }, 1],
+  ['math_equal', 'It is 3.', { answer: '4' }, 0],
+  ['json_schema', '```json\n{"name": "Ada"}\n```', { schema: { type: 'object', required: ['name'] } }, 1],
+  ['json_schema', '{"age": 3}', { schema: { type: 'object', required: ['name'] } }, 0],
+])('the bundled reward %s, with its packages, gives the reply %j its reward', async (name, content, row, expected) => {
+  const graders = new Graders(deployment.config.home);
+  const request = { row, transcript: [{ role: 'assistant', content }], result: null, files: null };
+  const graded = graders.grade(rewardFunction.parse({ function: name }), request, new AbortController().signal);
+  expect((await graded.finally(() => graders.close())).value).toBe(expected);
 });
