@@ -11,11 +11,13 @@ export function register(root: Command): void {
       '--run <run-or-file>',
       'use the settings of trials of this run or run file (default: the defaults of a run file)',
     )
+    .option('--engine <url>', 'an engine of your own, for which no deployment need run; nothing is kept afterwards')
     .option('--keep <folder>', 'copy what the agent left into a new folder')
     .option('--json', 'print the trial as JSON, as `show TRIAL --json` does, with `samples`')
     .addHelpText(
       'after',
-      '\nExamples:\n  $ npx trialgate try tasks/train/add\n  $ npx trialgate try tasks/train/add --agent ./my-agent/agent.yaml --keep left\n  $ npx trialgate try tasks/train/add --run quickstart.yaml --json',
+      '\nExamples:\n  $ npx trialgate try tasks/train/add\n  $ npx trialgate try tasks/train/add --agent ./my-agent/agent.yaml --keep left\n  $ npx trialgate try tasks/train/add --run quickstart.yaml --json' +
+        '\n  $ npx trialgate try tasks/train/add --engine http://127.0.0.1:8000',
     )
     .action(async (task: string, options: Options, command: Command) => {
       const { config } = await settingsOf(command);
@@ -27,4 +29,4 @@ export function register(root: Command): void {
     });
 }
 
-type Options = { agent: string; run?: string; keep?: string; json?: boolean };
+type Options = { agent: string; run?: string; engine?: string; keep?: string; json?: boolean };

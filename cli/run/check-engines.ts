@@ -23,19 +23,23 @@ const shape = z.object({
 type Checked = Pick<RunConfig, 'engines' | 'model' | 'max_prompt_length' | 'max_response_length'>;
 
 /**
- * Checks that each engine answers, serves a model of the run's architecture, and takes calls of the run's lengths.
+ * Checks that each engine answers, serves a model of the run's architecture unless `anyModel`, and takes calls of the run's lengths.
  * @throws TrialgateError `bad_input` or `missing_prerequisite` with the engine and what to do
  */
-export async function checkEngines(engines: readonly string[], config: Checked): Promise<void> {
+export async function checkEngines(
+  engines: readonly string[],
+  config: Checked,
+  { anyModel = false } = {},
+): Promise<void> {
   if (engines.length === 0)
     throw new TrialgateError(
       'missing_prerequisite',
       'no engine is registered: start the deployment with `npx trialgate up`, or name engines in the run file',
     );
-  for (const engine of engines) await checkEngine(engine, config);
+  for (const engine of engines) await checkEngine(engine, config, anyModel);
 }
 
-async function checkEngine(engine: string, config: Checked): Promise<void> {
+async function checkEngine(engine: string, config: Checked, anyModel: boolean): Promise<void> {
   const found = models.safeParse(await getModels(engine));
   const [served] = found.data?.data ?? [];
   if (!served)
@@ -50,7 +54,7 @@ async function checkEngine(engine: string, config: Checked): Promise<void> {
       `max_prompt_length ${config.max_prompt_length} and max_response_length ${config.max_response_length} are ${wanted} tokens together, and the engine ` +
         `${engine} takes ${served.max_model_len}: lower them, or ${restart(config, `--max-model-len ${wanted}`)}`,
     );
-  if (served.root && !(await isSameModel(served.root, config.model)))
+  if (!anyModel && served.root && !(await isSameModel(served.root, config.model)))
     throw new TrialgateError(
       'bad_input',
       `the engine ${engine} runs ${basename(served.root)}, the run file names ${basename(config.model)}: name that one, or ${restart(config, `--model ${config.model}`)}`,

@@ -11,26 +11,43 @@ import { buildSamples } from '../../store/samples/build-samples.ts';
 import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
 import { readTrialRecord, transcript } from '../show/trial-transcript.ts';
+import { checkEngines } from './check-engines.ts';
 import { withStore } from './connect.ts';
 import { readRunFile } from './read-run-file.ts';
 import { tryAgent } from './try-agent.ts';
+import { withEngine } from './with-engine.ts';
 
-type Options = { task: string; agent: string; run?: string; keep?: string; json?: boolean };
+type Options = { task: string; agent: string; run?: string; engine?: string; keep?: string; json?: boolean };
 
 /** Runs one trial and returns what `trialgate try` prints. */
 export async function tryCommand(deployment: Deployment, options: Options, signal: AbortSignal): Promise<string> {
   const keep = options.keep === undefined ? null : resolve(options.keep);
   if (keep !== null && existsSync(keep))
     throw new TrialgateError('bad_input', `--keep: ${keep} exists already: name a folder that does not`);
-  const { gatewayUrl, secret } = connectionsOf(deployment);
-  return withStore(deployment, async (db) => {
+  const { engine, run } = options;
+  if (engine === undefined) return tryAt(deployment, deployment, { ...options, keep }, signal);
+  if (run !== undefined && !isRunFile(run))
+    throw new TrialgateError('bad_input', `--run: with --engine it is a run file, and there is no file ${run}`);
+  const config = await settingsOfTrials(null, run);
+  await checkEngines([engine], { ...config, engines: [engine] }, { anyModel: run === undefined });
+  return withEngine(deployment, engine, signal, (own) => tryAt(own, deployment, { ...options, keep }, signal));
+}
+
+/** Runs a trial at the gateway and PostgreSQL of `at`. Sandboxes and packages are in the deployment's own folder. */
+async function tryAt(
+  at: Deployment,
+  { home, unsandboxed }: Deployment,
+  { keep, ...options }: Omit<Options, 'keep'> & { keep: string | null },
+  signal: AbortSignal,
+): Promise<string> {
+  const { gatewayUrl, secret } = connectionsOf(at);
+  return withStore(at, async (db) => {
     const tryout = {
       task: parseRowTask(options.task) && !existsSync(before(options.task)) ? options.task : resolve(options.task),
       agent: isAgentPath(options.agent) ? resolve(options.agent) : options.agent,
       config: await settingsOfTrials(db, options.run),
       keep,
     };
-    const { home, unsandboxed } = deployment;
     const report = (line: string) => console.error(line);
     const trialId = await tryAgent(tryout, { db, gatewayUrl, secret, home, unsandboxed, report }, signal);
     const trial = await readTrialRecord(db, trialId);
@@ -58,7 +75,9 @@ export async function tryCommand(deployment: Deployment, options: Options, signa
 const before = (task: string): string => task.slice(0, task.lastIndexOf('#'));
 
 /** Returns the settings of a run, of a run file, or the defaults. Only those that concern a trial are used. */
-async function settingsOfTrials(db: Database, run: string | undefined): Promise<RunConfig> {
+async function settingsOfTrials(db: Database | null, run: string | undefined): Promise<RunConfig> {
   if (run === undefined) return runConfig.parse({ model: 'policy', tasks: ['none'], iterations: 1 });
-  return /[/.]/.test(run) && existsSync(run) ? readRunFile(run) : readRun(db, run);
+  return db === null || isRunFile(run) ? readRunFile(run) : readRun(db, run);
 }
+
+const isRunFile = (run: string): boolean => /[/.]/.test(run) && existsSync(run);

@@ -142,9 +142,10 @@ test('examples/external: a program outside claims the groups of a run, asks the 
 test.each(['langgraph', 'openai-agents'])(
   'the bundled agent %s, with its packages, makes trainable calls of the small model',
   async (agent) => {
+    const task = join(await chanceTasks(join(folder, 'tasks')), 'add');
     const tried = await deployment.trialgate(
       'try',
-      await chanceTasks(join(folder, 'tasks')),
+      task,
       '--agent',
       agent,
       '--json',
