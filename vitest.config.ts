@@ -34,7 +34,9 @@ export default defineConfig({
       {
         test: {
           name: 'fast',
-          include: ['{core,gateway,store,activities,workflows,cli,clients,agents,tasks,bench,tests}/**/*.test.ts'],
+          include: [
+            '{core,gateway,store,activities,workflows,cli,clients,agents,tasks,examples,bench,tests}/**/*.test.ts',
+          ],
           exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**', ...onTemporal, ...needPython],
           globalSetup: SETUPS,
           isolate: false,

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { chmod, cp, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -12,10 +12,13 @@ import { REPOSITORY } from '../../core/repository.ts';
 import { openDatabase } from '../../store/database.ts';
 import { connectionsOf } from '../../cli/config/connections.ts';
 import { INSTALLS } from '../../cli/folders.ts';
+import { deviceOf } from '../../cli/supervisor/device.ts';
 import type { RunRecord } from '../../cli/show/run-record.ts';
 import { auditRun } from '../support/oracles/audit-run.ts';
 import { chanceTasks } from '../support/scenarios/chance-tasks.ts';
 import { TestDeployment } from '../support/harness/deployment.ts';
+import { withVllm } from '../support/harness/own-vllm.ts';
+import { shallowModel } from '../support/harness/shallow-model.ts';
 
 let folder = '';
 let deployment: TestDeployment;
@@ -143,13 +146,7 @@ test.each(['langgraph', 'openai-agents'])(
   'the bundled agent %s, with its packages, makes trainable calls of the small model',
   async (agent) => {
     const task = join(await chanceTasks(join(folder, 'tasks')), 'add');
-    const tried = await deployment.trialgate(
-      'try',
-      task,
-      '--agent',
-      agent,
-      '--json',
-    );
+    const tried = await deployment.trialgate('try', task, '--agent', agent, '--json');
     const trial = z.object({ outcome: z.string(), samples: z.array(z.unknown()) }).parse(JSON.parse(tried));
     expect(['scored', 'truncated', 'agent_error']).toContain(trial.outcome);
     expect(trial.samples.length).toBeGreaterThan(0);
@@ -167,3 +164,38 @@ test.each([
   const graded = graders.grade(rewardFunction.parse({ function: name }), request, new AbortController().signal);
   expect((await graded.finally(() => graders.close())).value).toBe(expected);
 });
+test('examples/own-model: a folder of the engine’s shape is trained, and one of another shape is refused before the run starts', async () => {
+  const file = await smallRun('own-model', { model: 'mine' });
+  await symlink(INSTALLS.smallModel, join(folder, 'own-model/mine'));
+  await deployment.trialgate('train', file, '--run', 'own-model');
+  const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'own-model', '--json'));
+  expect(record).toMatchObject({
+    status: 'completed',
+    iterations: [{ trials: { scored: 4 }, replicas: [{ weight_version: 'own-model@1' }] }],
+  });
+  const other = await shallowModel(join(folder, 'shallow'), 2);
+  await expect(
+    deployment.trialgate('train', await smallRun('own-model', { model: other }), '--run', 'other-shape'),
+  ).rejects.toThrow(/runs SmolLM2-135M-Instruct, the run file names shallow: name that one, or start the deployment/);
+});
+
+// A second engine needs memory of its own, which one GPU does not have beside the deployment's.
+test.skipIf(deviceOf('auto') !== 'cpu')(
+  'examples/own-vllm: a vLLM that the run file names serves the run, and confirms the new weights',
+  async ({ signal }) => {
+    const args = ['--worker-extension-cls', 'trialgate_gpu.vllm_extension.TrialgateWorker', '--max-model-len', '2048'];
+    const engine = await withVllm(
+      async (url) => {
+        await deployment.trialgate('train', await smallRun('own-vllm', { engines: [url] }), '--run', 'own-vllm');
+        return url;
+      },
+      signal,
+      { args },
+    );
+    const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'own-vllm', '--json'));
+    expect(record).toMatchObject({
+      status: 'completed',
+      iterations: [{ trials: { scored: 4 }, replicas: [{ replica: engine, weight_version: 'own-vllm@1' }] }],
+    });
+  },
+);
