@@ -1,2 +1,3 @@
-ALTER TABLE "attempts" ADD COLUMN "claimed_at" timestamp with time zone;--> statement-breakpoint
-ALTER TABLE "attempts" ADD COLUMN "claim" text;
+ALTER TABLE "groups" ADD COLUMN "claim" text;--> statement-breakpoint
+ALTER TABLE "groups" ADD COLUMN "claimed_at" timestamp with time zone;--> statement-breakpoint
+CREATE UNIQUE INDEX "groups_by_claim" ON "groups" USING btree ("run_id","claim");

@@ -18,7 +18,7 @@ export type GroupStatus = {
   /** The time at which it is cut at the latest. */
   until: string | null;
 };
-/** The state of a trial: `opening` (it waits for a sandbox), `agent`, `verifying`, `waiting` (for its next attempt), or its outcome. */
+/** The state of a trial: `opening` (it waits for a sandbox), `agent`, `verifying`, `waiting` (for its next attempt, or for a program to claim it), or its outcome. */
 export type TrialState = 'opening' | 'agent' | 'verifying' | 'waiting' | Outcome;
 /** The group's answer to the query `status`. A trial's `until` is the time at which its agent is ended at the latest. */
 export type GroupReport = {

@@ -21,7 +21,7 @@ import {
   type TrialState,
 } from './messages.ts';
 import { EXTERNAL_AGENT } from '../core/run-config/rollouts.ts';
-import { followGroup, runExternalTrial, type ExternalStates } from './run-external-trial.ts';
+import { openExternal, runExternalTrial } from './run-external-trial.ts';
 import { runTrial, type TrialRun } from './run-trial.ts';
 
 /** The outcomes that count for a group's quorum. A trial that failed through no fault of its own is no reason to cut a running one. */
@@ -50,7 +50,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     more: 0,
     state: 'opening',
   }));
-  let deadline = Date.now() + limits.groupSeconds * 1000;
+  let deadline = Date.now() + (limits.unclaimedSeconds ?? limits.groupSeconds) * 1000;
   const running = () => trials.filter(({ outcome }) => outcome === null);
   const cut = (which: TrialRun[], as: TrialRun['cut']) => {
     for (const trial of which) {
@@ -102,12 +102,10 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     })),
   }));
 
-  const isExternal = group.agent === EXTERNAL_AGENT;
-  const states: ExternalStates = { trials: [] };
   const following = new CancellationScope();
-  if (isExternal) void following.run(() => followGroup(group.id, states)).catch(() => {});
+  const external = group.agent === EXTERNAL_AGENT ? await following.run(async () => openExternal(group)) : null;
   const ends = trials.map(async (trial) => {
-    trial.outcome = await (isExternal ? runExternalTrial(trial, states) : runTrial(trial));
+    trial.outcome = await (external ? runExternalTrial(trial, external) : runTrial(trial));
     return trial.outcome;
   });
   const all = Promise.all(ends);
@@ -119,13 +117,19 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   try {
     let isReported = false;
     let left = 1;
+    let isClaimed = false;
+    const isNewlyClaimed = () => !isClaimed && external?.state.isClaimed === true;
     const isDue = () =>
       isReported ? running().length < left : isAt(limits.stragglers === 'wait' ? trials.length : limits.quorum);
     for (let until = deadline; !hasEnded() && Date.now() < until; until = deadline) {
       setCurrentDetails(
         `${trials.length - running().length} of ${trials.length} trials ended; deadline ${new Date(until).toISOString()}`,
       );
-      await condition(() => hasEnded() || isDue() || deadline !== until, until - Date.now());
+      await condition(() => hasEnded() || isDue() || isNewlyClaimed() || deadline !== until, until - Date.now());
+      if (isNewlyClaimed()) {
+        isClaimed = true;
+        deadline = Math.max(Date.now() + limits.groupSeconds * 1000, ...trials.map((trial) => trial.deadline ?? 0));
+      }
       if (hasEnded() || limits.stragglers === 'wait' || !isDue()) continue;
       isReported = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');

@@ -4,12 +4,15 @@ import type { GroupPlan } from './group-plan.ts';
 import { readRun } from '../run/read-run.ts';
 import { requireOpenTake } from '../iteration/require-open-take.ts';
 import { ofTake } from '../iteration/takes.ts';
+import { EXTERNAL_AGENT } from '../../core/run-config/rollouts.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 export type GroupLimits = {
   maxAttempts: number;
   trialSeconds: number;
   groupSeconds: number;
+  /** Of a group that a program outside is to claim: how long it waits for that. Its other times begin with the claim. */
+  unclaimedSeconds?: number;
   /** The number of trials that must have ended before the group counts as ended. */
   quorum: number;
   stragglers: RunConfig['stragglers'];
@@ -31,7 +34,8 @@ export const openGroup =
       if (row?.status !== 'done') requireOpenTake(row, id);
     }
     const config = await readRun(deps.db, runId);
-    const deadlineAt = new Date(Date.now() + config.deadlines.group * 1000);
+    const unclaimedSeconds = agent === EXTERNAL_AGENT ? config.deadlines.iteration : undefined;
+    const deadlineAt = new Date(Date.now() + (unclaimedSeconds ?? config.deadlines.group) * 1000);
     await deps.db
       .insert(groups)
       .values({ id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion, deadlineAt })
@@ -40,6 +44,7 @@ export const openGroup =
       maxAttempts: config.max_attempts,
       trialSeconds: config.deadlines.trial,
       groupSeconds: config.deadlines.group,
+      ...(unclaimedSeconds === undefined ? {} : { unclaimedSeconds }),
       reportsStragglers: config.max_stale_stragglers !== null || config.max_concurrent_trials !== null,
     };
     if (kind === 'eval') return { ...limits, quorum: size, stragglers: 'wait' };

@@ -9,6 +9,8 @@ import { teacher, trainerShape } from './trainer-settings.ts';
 
 const seconds = z.number().positive();
 const count = z.int().min(1);
+/** The history of a run's workflow has room for the polls of about five days in one iteration. */
+const MOST_EXTERNAL_SECONDS = 345_600;
 
 /** The treatment of a trial that did not end by itself: its verified reward, reward 0, or not trained on. */
 const treatment = z.enum(['score', 'zero', 'mask']);
@@ -129,6 +131,8 @@ export const runConfig = z
     if (config.rollouts === 'external') {
       if (config.tasks.length > 0)
         refuse('tasks', 'with `rollouts: external` your program names the task of each group: remove `tasks`');
+      if (config.deadlines.iteration > MOST_EXTERNAL_SECONDS)
+        refuse('deadlines.iteration', `with \`rollouts: external\` at most ${MOST_EXTERNAL_SECONDS} s, four days`);
       if (config.over_sampling > 0)
         refuse('over_sampling', 'with `rollouts: external` every trial of a group is claimed: remove `over_sampling`');
     } else if (config.tasks.length === 0)

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAIError
 
 from trialgate_run import Run, RunEnded, Trial
 
@@ -23,26 +23,28 @@ def score(text: str, a: int, b: int) -> float:
     return float(str(a + b) in text) - 0.01 * len(text)
 
 
-async def train_on(run: Run, a: int, b: int) -> None:
-    async with run.group(f"{a} + {b}") as trials:
+async def attempt(trial: Trial, a: int, b: int) -> None:
+    try:
+        text = await answer(trial, a, b)
+    except OpenAIError as error:  # the other trials of the group go on
+        await trial.discard(repr(error))
+    else:
+        await trial.report(score(text, a, b))
 
-        async def attempt(trial: Trial) -> None:
-            await trial.report(score(await answer(trial, a, b), a, b))
 
-        await asyncio.gather(*(attempt(trial) for trial in trials))
+async def work(run: Run, tasks: "itertools.cycle[tuple[int, int]]") -> None:
+    while True:
+        a, b = next(tasks)
+        async with run.group(f"{a} + {b}") as trials:
+            await asyncio.gather(*(attempt(trial, a, b) for trial in trials))
 
 
 async def main() -> None:
     run = Run.from_env()
     tasks = itertools.cycle(TASKS)
-
-    async def work() -> None:
-        while True:
-            await train_on(run, *next(tasks))
-
     try:
         # As many groups at once as an iteration has.
-        await asyncio.gather(*(work() for _ in range(4)))
+        await asyncio.gather(*(work(run, tasks) for _ in range(4)))
     except RunEnded as ended:
         print(ended)
 

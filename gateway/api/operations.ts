@@ -103,7 +103,14 @@ export const OPERATIONS: readonly Operation[] = [
     keys: ['run', 'admin'],
     body: { schema: 'Claim', required: true },
     reply: 'ClaimReply',
-    failures: { ...BAD, ...KEY, 404: 'No such run', 413: 'The body is too large', ...STORE },
+    failures: {
+      ...BAD,
+      ...KEY,
+      404: 'No such run',
+      409: 'The run runs its agents itself',
+      413: 'The body is too large',
+      ...STORE,
+    },
   },
   {
     id: 'report',

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { isStorable } from '../../core/json.ts';
+import { isStorable, toStorableText } from '../../core/json.ts';
 import { CLIENT_RUN_ID, TRIAL_ID } from '../../core/ids.ts';
 import { samplingChoices } from '../../core/sampling-choices.ts';
 import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES, RUN_STATUSES } from '../../store/schema.ts';
@@ -91,6 +91,8 @@ export const claimReply = z.object({
   group: claimedGroup.nullable().describe('Null when no group waits now: ask again in a second'),
 });
 
+const MOST_REASON = 4_000;
+
 export const reporting = z.strictObject({
   attempt: count,
   reward: z
@@ -102,7 +104,11 @@ export const reporting = z.strictObject({
     ])
     .nullable()
     .describe('A number, or named numbers, which `reward_weights` of the run weigh. Null: the trial is not trained on'),
-  reason: text.max(4_000).optional().describe('Why there is no reward'),
+  reason: z
+    .string()
+    .transform((given) => toStorableText(given).slice(0, MOST_REASON))
+    .optional()
+    .describe('Why there is no reward; a long text is cut'),
 });
 export const reportingReply = z.object({
   trial_id: z.string(),

@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm';
+import { eq, sql } from 'drizzle-orm';
 import { Hono } from 'hono';
 import { RUN_ID } from '../../core/ids.ts';
 import { attemptKey } from '../../core/keys.ts';
@@ -28,6 +28,13 @@ export function externalRoutes(deps: GatewayDeps): Hono {
     const { task, claim } = check(claiming, await bodyOf(c.req.raw));
     const run = await withStoreRetry(deps, () => readRun(deps, runId));
     if (!run) throw new Failure(404, 'not_found', `there is no run ${runId}`, { retryable: false });
+    if (run.rollouts !== 'external')
+      throw new Failure(
+        409,
+        'not_external',
+        `run ${runId} runs its agents itself: only a run with \`rollouts: external\` in its run file has groups to claim`,
+        { retryable: false },
+      );
     const group =
       run.status === 'running' ? await withStoreRetry(deps, () => claimGroup(deps.db, { runId, task, claim })) : null;
     return c.json({ run: run.status, reason: run.reason, group: group && claimed(group, new URL(c.req.url).origin) });
@@ -62,10 +69,13 @@ function runOf(runId: string): string {
   throw new Failure(404, 'not_found', `there is no run ${JSON.stringify(runId)}`, { retryable: false });
 }
 
-async function readRun(
-  { db }: GatewayDeps,
-  runId: string,
-): Promise<{ status: RunStatus; reason: string | null } | undefined> {
-  const [run] = await db.select({ status: runs.status, reason: runs.reason }).from(runs).where(eq(runs.id, runId));
+type RunNow = { status: RunStatus; reason: string | null; rollouts: unknown };
+
+async function readRun({ db }: GatewayDeps, runId: string): Promise<RunNow | undefined> {
+  const rollouts = sql`${runs.config} ->> 'rollouts'`;
+  const [run] = await db
+    .select({ status: runs.status, reason: runs.reason, rollouts })
+    .from(runs)
+    .where(eq(runs.id, runId));
   return run;
 }

@@ -1,7 +1,7 @@
-import { and, asc, desc, eq, inArray, isNotNull, isNull, or, sql } from 'drizzle-orm';
-import { EXTERNAL_AGENT, UNCLAIMED_TASK } from '../../core/run-config/rollouts.ts';
+import { and, asc, eq, isNotNull, isNull, sql } from 'drizzle-orm';
+import { EXTERNAL_AGENT } from '../../core/run-config/rollouts.ts';
 import type { Database } from '../database.ts';
-import { attempts, groups, trials } from '../schema.ts';
+import { attempts, groups, iterations, runs, trials } from '../schema.ts';
 import type { Transaction } from './transaction.ts';
 
 export type ClaimedGroup = {
@@ -10,90 +10,65 @@ export type ClaimedGroup = {
   trials: { trialId: string; trialIndex: number; attempt: number }[];
 };
 
-const currentAttempt = and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt));
-const isOpen = and(isNull(trials.outcome), eq(trials.status, 'created'), isNull(attempts.endedAt));
-
 /**
- * Gives a program the oldest group of its run that nobody has claimed, for the task that the program names. A group that was claimed before
- * and opened again goes only to a claim of the same task, because its rewards are compared with each other. The same `claim` again gets the
- * same group, so a lost reply costs nothing. Returns null when no group waits.
+ * Gives a program the oldest group of its run that no claim has, for the task that the program names. The same `claim` again gets the same
+ * group, so a lost reply costs nothing. Returns null when no group waits.
  */
 export async function claimGroup(
   db: Database,
   { runId, task, claim }: { runId: string; task: string; claim: string },
 ): Promise<ClaimedGroup | null> {
   return db.transaction(async (tx) => {
-    const ofClaim = and(eq(trials.runId, runId), eq(attempts.claim, claim));
-    const earlier = await readTrials(tx, ofClaim);
-    if (earlier) return earlier;
-    const unclaimed = sql`(select count(*) from ${trials} join ${attempts} on ${currentAttempt} where ${trials.groupId} = ${groups.id} and ${isOpen} and ${attempts.claimedAt} is null)`;
-    const unfinished = sql`(select count(*) from ${trials} where ${trials.groupId} = ${groups.id} and ${trials.outcome} is null)`;
-    const opened = sql`(select count(*) from ${trials} where ${trials.groupId} = ${groups.id})`;
+    // A client that repeats a claim must not get a second group while the first request still runs.
+    await tx.execute(sql`select pg_advisory_xact_lock(hashtextextended(${`${runId} ${claim}`}, 0))`);
+    const [earlier] = await tx
+      .select()
+      .from(groups)
+      .where(and(eq(groups.runId, runId), eq(groups.claim, claim)));
+    if (earlier) return readClaimed(tx, earlier);
+    const isLive = sql`exists (select 1 from ${iterations} as live where live.run_id = ${groups.runId} and live.iteration = ${groups.iteration} and live.take = ${groups.take} and live.status <> 'superseded')`;
+    // The workflow opens the trials one by one, and a claim gets all of them.
+    const isOpened = sql`(select count(*) = ${groups.size} and count(*) filter (where ${trials.outcome} is null) = count(*) filter (where ${trials.outcome} is null and ${attempts.endedAt} is null) and bool_or(${trials.outcome} is null) from ${trials} join ${attempts} on ${attempts.trialId} = ${trials.id} and ${attempts.attempt} = ${trials.attempt} where ${trials.groupId} = ${groups.id})`;
     const [group] = await tx
-      .select({ id: groups.id })
+      .select()
       .from(groups)
       .where(
         and(
           eq(groups.runId, runId),
           eq(groups.agent, EXTERNAL_AGENT),
+          isNull(groups.claim),
           isNull(groups.endedAt),
           isNotNull(groups.deadlineAt),
-          or(eq(groups.task, UNCLAIMED_TASK), eq(groups.task, task)),
-          sql`${unclaimed} > 0`,
-          // The workflow opens the trials one by one, and a claim gets all of them.
-          sql`${unclaimed} = ${unfinished}`,
-          sql`${opened} = ${groups.size}`,
+          isLive,
+          isOpened,
         ),
       )
-      .orderBy(desc(eq(groups.task, task)), asc(groups.iteration), asc(groups.ordinal))
+      .orderBy(asc(groups.iteration), asc(groups.ordinal))
       .limit(1)
       .for('update', { skipLocked: true });
     if (!group) return null;
-    const free = await tx
-      .select({ id: trials.id })
-      .from(trials)
-      .innerJoin(attempts, currentAttempt)
-      .where(and(eq(trials.groupId, group.id), isOpen, isNull(attempts.claimedAt)))
-      .for('update', { of: trials });
-    const ids = free.map(({ id }) => id);
-    await tx.update(groups).set({ task }).where(eq(groups.id, group.id));
-    // A budget of seconds counts from the claim.
+    // The time of a group and of its trials begins with the claim.
+    const seconds = sql`(select (config -> 'deadlines' ->> 'group')::float8 from ${runs} where ${runs.id} = ${runId})`;
+    const now = sql`now()`;
+    await tx
+      .update(groups)
+      .set({ task, claim, claimedAt: now, deadlineAt: sql`now() + make_interval(secs => ${seconds})` })
+      .where(eq(groups.id, group.id));
     await tx
       .update(trials)
-      .set({ task, attemptOpenedAt: sql`now()` })
-      .where(inArray(trials.id, ids));
-    await tx
-      .update(attempts)
-      .set({ claim, claimedAt: sql`now()` })
-      .where(
-        and(
-          inArray(attempts.trialId, ids),
-          sql`${attempts.attempt} = (select ${trials.attempt} from ${trials} where ${trials.id} = ${attempts.trialId})`,
-        ),
-      );
-    return readTrials(tx, ofClaim);
+      .set({ task, attemptOpenedAt: now })
+      .where(and(eq(trials.groupId, group.id), isNull(trials.outcome)));
+    return readClaimed(tx, { id: group.id, task });
   });
 }
 
-/** Returns the trials of one claim; null when there is none. */
-async function readTrials(tx: Transaction, which: ReturnType<typeof and>): Promise<ClaimedGroup | null> {
+/** Returns the group with its trials that have not ended. */
+async function readClaimed(tx: Transaction, { id, task }: { id: string; task: string }): Promise<ClaimedGroup> {
   const rows = await tx
-    .select({
-      groupId: trials.groupId,
-      task: trials.task,
-      trialId: trials.id,
-      trialIndex: trials.trialIndex,
-      attempt: attempts.attempt,
-    })
+    .select({ trialId: trials.id, trialIndex: trials.trialIndex, attempt: trials.attempt })
     .from(trials)
-    .innerJoin(attempts, eq(attempts.trialId, trials.id))
-    .where(which)
+    .innerJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .where(and(eq(trials.groupId, id), isNull(trials.outcome), isNull(attempts.endedAt)))
     .orderBy(asc(trials.trialIndex));
-  const [first] = rows;
-  if (!first?.groupId) return null;
-  return {
-    groupId: first.groupId,
-    task: first.task ?? UNCLAIMED_TASK,
-    trials: rows.map(({ trialId, trialIndex, attempt }) => ({ trialId, trialIndex: trialIndex ?? 0, attempt })),
-  };
+  return { groupId: id, task, trials: rows.map((row) => ({ ...row, trialIndex: row.trialIndex ?? 0 })) };
 }

@@ -23,7 +23,7 @@ export async function reportReward(
     if (trial.runId !== null)
       throw new TrialgateError(
         'reward_refused',
-        `trial ${trialId} belongs to run ${trial.runId}: only its verifier gives it rewards`,
+        `trial ${trialId} belongs to run ${trial.runId}: only its verifier gives it rewards (with \`rollouts: external\` the run's key does, at /runs/{run}/trials/{trial}/reward)`,
       );
     if (trial.reportedReward === reward) return trial;
     if (trial.reportedReward !== null)

@@ -21,9 +21,6 @@ export const attempts = pgTable(
     host: text(),
     /** Seconds by phase: sandbox, agent, verify. */
     seconds: jsonb().$type<Record<string, number>>().notNull().default({}),
-    /** In groups of an outside program: the time at which it claimed the attempt, and its name for that claim. */
-    claimedAt: timestamp('claimed_at', { withTimezone: true }),
-    claim: text(),
     openedAt: timestamp('opened_at', { withTimezone: true }).notNull().defaultNow(),
     endedAt: timestamp('ended_at', { withTimezone: true }),
   },

@@ -1,4 +1,4 @@
-import { index, integer, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
+import { index, integer, pgTable, text, timestamp, uniqueIndex } from 'drizzle-orm/pg-core';
 import { runs } from './runs.ts';
 
 export const GROUP_KINDS = ['train', 'eval'] as const;
@@ -30,6 +30,9 @@ export const groups = pgTable(
     /** The take whose batch has the group. It does not count when that take is superseded. */
     batchIteration: integer('batch_iteration'),
     batchTake: integer('batch_take'),
+    /** With `rollouts: external`: the name of the claim that has the group, and its time. */
+    claim: text(),
+    claimedAt: timestamp('claimed_at', { withTimezone: true }),
     openedAt: timestamp('opened_at', { withTimezone: true }).notNull().defaultNow(),
     /** The time at which it is cut at the latest; null before its workflow began. */
     deadlineAt: timestamp('deadline_at', { withTimezone: true }),
@@ -38,6 +41,7 @@ export const groups = pgTable(
   },
   (t) => [
     index('groups_by_batch').on(t.runId, t.batchIteration, t.batchTake),
+    uniqueIndex('groups_by_claim').on(t.runId, t.claim),
     index('groups_by_take').on(t.runId, t.iteration, t.take),
   ],
 );

@@ -63,7 +63,7 @@ export const trials = pgTable(
     batchIteration: integer('batch_iteration'),
     batchTake: integer('batch_take'),
     outcome: text({ enum: OUTCOMES }),
-    /** Named rewards. Only the verifier's activity writes them. */
+    /** Named rewards: of the verifier, or with external rollouts of the program that claimed the group. */
     rewards: jsonb().$type<Record<string, number>>(),
     /** The parts of `rewards` that each turn earned, for the names that the verifier gave turn by turn. Null when there are none. */
     turnRewards: jsonb('turn_rewards').$type<Record<string, number[]>>(),

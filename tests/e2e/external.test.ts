@@ -4,6 +4,7 @@ import { promisify } from 'node:util';
 import { asc, eq } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { probePython, pythonCandidates } from '../../activities/sandbox/sandbox-python.ts';
+import { cancelRun } from '../../cli/run/cancel-run.ts';
 import { resumeRun } from '../../cli/run/resume-run.ts';
 import { startRun } from '../../cli/run/start-run.ts';
 import { Run, RunEnded, type Trial } from '../../clients/typescript/run.ts';
@@ -25,7 +26,12 @@ const environment = useTemporal();
 const gateway = useGateway();
 let serial = 0;
 
-type Settings = { iterations?: number; deadlines?: Record<string, number>; group_size?: number };
+type Settings = {
+  iterations?: number;
+  groups_per_iteration?: number;
+  deadlines?: Record<string, number>;
+  group_size?: number;
+};
 
 /** Starts a run whose groups this test claims, and ends its workers with `body`. */
 async function withExternalRun(
@@ -57,7 +63,7 @@ async function publish(runId: string, version: number): Promise<void> {
 }
 
 const runOf = (runId: string) =>
-  new Run(runId, { baseUrl: gateway.gateway.url, key: runKey(SECRET, runId), patienceMs: 20_000 });
+  new Run(runId, { baseUrl: gateway.gateway.url, key: runKey(SECRET, runId), retryMs: 20_000 });
 
 /** Claims a group and returns its trials without ending them. */
 async function claim(runId: string, task = 't') {
@@ -75,6 +81,9 @@ const ask = (trial: Trial) =>
     headers: { authorization: `Bearer ${trial.apiKey}` },
     body: JSON.stringify(ASK),
   });
+
+const reportAll = async (claimed: Trial[]) =>
+  void (await Promise.all(claimed.map((trial) => trial.report(trial.index))));
 
 const readTrials = (runId: string) =>
   gateway.db.select().from(trials).where(eq(trials.runId, runId)).orderBy(asc(trials.groupId), asc(trials.trialIndex));
@@ -122,7 +131,7 @@ test('the Python client claims groups, discards what has no reward, and learns t
     expect(await readTrials(runId)).toMatchObject([
       { outcome: 'scored', rewards: { reward: 1 } },
       { outcome: 'scored', rewards: { exact: 0.5, short: 2 } },
-      { outcome: 'verifier_error', rewards: null, reason: 'the program stopped: ValueError: the agent broke' },
+      { outcome: 'cancelled', rewards: null, reason: 'the program stopped: ValueError: the agent broke' },
     ]);
   });
 });
@@ -138,7 +147,7 @@ test('a report that is wrong, late, for another trial or with an agent’s key i
       [{ attempt: 1, reward: {} }, 400],
       [{ attempt: 1 }, 400],
       [{ attempt: 1, reward: 1, other: 1 }, 400],
-      [{ attempt: 2, reward: 1 }, 404],
+      [{ attempt: 2, reward: 1 }, 409],
       [{ attempt: 1, reward: 1 }, 401, attemptKey(SECRET, first, 1)],
       [{ attempt: 1, reward: 1 }, 401, runKey(SECRET, 'another-run')],
       [{ attempt: 1, reward: 1 }, 401, ''],
@@ -197,31 +206,80 @@ test('a group’s workflow that was lost goes on with the attempts that a progra
   });
 });
 
-test('trials that get no reward in time end with the reason, their run is blocked, and after a resume a program can claim them again', async () => {
-  await withExternalRun({ deadlines: { trial: 1, group: 3 } }, async (runId, ended) => {
-    const { db } = gateway;
-    await claim(runId);
-    const reasonOf = async () => (await db.select().from(runs).where(eq(runs.id, runId)))[0];
-    await until(async () => (await reasonOf())?.status === 'blocked');
-    expect((await reasonOf())?.reason).toContain("4 of the iteration's first 4 trials failed");
-    const late = 'the program reported no reward within the trial’s time';
-    const unclaimed = 'no program claimed it before the group’s deadline: is your program running?';
-    expect((await readTrials(runId)).map(({ reason }) => reason)).toEqual([late, late, unclaimed, unclaimed]);
-    expect(
-      await (await gateway.post(`/runs/${runId}/groups`, runKey(SECRET, runId), { task: 't', claim: 'c' })).json(),
-    ).toMatchObject({ run: 'blocked', group: null });
+test('a claimed trial without a reward at its deadline is not trained on, and the run gives the program another group', async () => {
+  await withExternalRun({ deadlines: { trial: 1 } }, async (runId, ended) => {
+    const { groupId } = await claim(runId);
+    expect(await environment.client.workflow.getHandle(groupId).result()).toEqual(['cancelled', 'cancelled']);
+    await runOf(runId).group('another', reportAll);
+    await ended();
+    const reason = 'the program reported no reward within the trial’s time';
+    expect(await readTrials(runId)).toMatchObject([
+      { outcome: 'cancelled', reason },
+      { outcome: 'cancelled', reason },
+      { outcome: 'scored', task: 'another' },
+      { outcome: 'scored', task: 'another' },
+    ]);
+  });
+});
 
+test('a run whose groups no program claims is blocked with the reason, and after a resume they can be claimed for any task', async () => {
+  await withExternalRun({ deadlines: { iteration: 3 }, groups_per_iteration: 2 }, async (runId, ended) => {
+    const { db } = gateway;
+    const readRun = async () => (await db.select().from(runs).where(eq(runs.id, runId)))[0];
+    await until(async () => (await readRun())?.status === 'blocked');
+    expect((await readRun())?.reason).toContain('no program claimed its group in time: is your program running?');
+    const asked = await gateway.post(`/runs/${runId}/groups`, runKey(SECRET, runId), { task: 't', claim: 'c' });
+    expect(await asked.json()).toMatchObject({ run: 'blocked', group: null });
+
+    const handle = environment.client.workflow.getHandle(runId);
+    await handle.executeUpdate('configure', { args: [{ deadlines: { iteration: 600 } }] });
     await resumeRun({ client: environment.client, db }, runId, { retryFailed: true });
+    await runOf(runId).group('first', reportAll);
+    await runOf(runId).group('second', reportAll);
+    await ended();
+    expect((await readTrials(runId)).map(({ task, attempt, outcome }) => [task, attempt, outcome])).toEqual(
+      ['first', 'first', 'second', 'second'].map((task) => [task, 2, 'scored']),
+    );
+  });
+});
+
+test('a group that a cancellation cut goes on with the rewards that it has, and one without rewards can be claimed again', async () => {
+  await withExternalRun({ groups_per_iteration: 2 }, async (runId, ended) => {
+    const [half, none] = [await claim(runId, 'half'), await claim(runId, 'none')];
+    const [first] = half.trials;
+    expect((await report(runId, first?.trialId ?? '', { attempt: 1, reward: 1 })).status).toBe(200);
+    const connected = { client: environment.client, db: gateway.db };
+    await cancelRun(connected, runId);
+    expect((await report(runId, none.trials[0]?.trialId ?? '', { attempt: 1, reward: 1 })).status).toBe(409);
+    await resumeRun(connected, runId);
     const run = runOf(runId);
+    const claimedAgain: string[] = [];
     const work = async () => {
-      for (;;)
-        await run.group(
-          't',
-          async (claimed) => void (await Promise.all(claimed.map((trial) => trial.report(trial.index)))),
-        );
+      for (let i = 0; ; i++)
+        await run.group(`again ${i}`, async (claimed) => {
+          claimedAgain.push(claimed[0]?.id ?? '');
+          await reportAll(claimed);
+        });
     };
     await expect(work()).rejects.toThrow(RunEnded);
-    await ended();
-    expect((await readTrials(runId)).every(({ attempt, outcome }) => attempt === 2 && outcome === 'scored')).toBe(true);
+    await ended().catch(() => {});
+    expect(claimedAgain).toContain(none.trials[0]?.trialId);
+    expect(claimedAgain).not.toContain(first?.trialId);
+    const rows = await readTrials(runId);
+    expect(rows.filter(({ groupId }) => groupId === half.groupId).map(({ outcome }) => outcome)).toEqual([
+      'scored',
+      'cancelled',
+    ]);
+  });
+});
+
+test('only a run with external rollouts has groups to claim, and a reward that is not finite is refused before it is sent', async () => {
+  await gateway.db.insert(runs).values({ id: 'inside', config: { rollouts: 'sandboxes' } });
+  await expect(runOf('inside').group('t', async () => {})).rejects.toThrow('runs its agents itself');
+  await withExternalRun({}, async (runId) => {
+    await runOf(runId).group('t', async (claimed) => {
+      await expect(claimed[0]?.report(Number.NaN)).rejects.toThrow('reward: a reward is a finite number, found NaN');
+      await reportAll(claimed);
+    });
   });
 });

@@ -1,4 +1,7 @@
-"""Calls the agent's `median` in a process of its own, which does not know the right results, and writes the share of those that are right."""
+"""Calls the agent's `median` in a process of its own, which does not know the right results.
+
+Writes the share of the results that are right.
+"""
 
 import json
 import os
