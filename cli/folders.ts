@@ -31,5 +31,6 @@ export function homeFolders(home: string) {
     run: path.join(home, 'run'),
     state: path.join(home, 'state.json'),
     secrets: path.join(home, 'secrets.json'),
+    engineChoice: path.join(home, 'engine.json'),
   };
 }

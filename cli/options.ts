@@ -22,12 +22,15 @@ export function addSettings(
   return command;
 }
 
+/** The settings that a user asks for, with the flags and the name of the file that were given. */
+export type Asked = ResolvedConfig & { flags: Flags; file: string | undefined };
+
 /** Returns the settings in force for a verb whose options came from `addSettings`. */
 export async function settingsOf(
   command: Command,
   aliases: Partial<Record<SettingKey, string>> = {},
   more: Flags = {},
-): Promise<ResolvedConfig & { flags: Flags }> {
+): Promise<Asked> {
   const { resolveConfig } = await import('./config/resolve.ts');
   const options: Record<string, unknown> = command.opts();
   const flags: Flags = { ...more };
@@ -35,8 +38,8 @@ export async function settingsOf(
     const value = options[attributeOf(aliases[key] ?? flagOf(key))];
     if (typeof value === 'string' || value === true) flags[key] = String(value);
   }
-  const file = options['config'];
-  return { ...resolveConfig({ flags, file: typeof file === 'string' ? file : undefined }), flags };
+  const file = typeof options['config'] === 'string' ? options['config'] : undefined;
+  return { ...resolveConfig({ flags, file }), flags, file };
 }
 
 /** Returns commander's name for a flag's value: `--gateway-port` is `gatewayPort`. */

@@ -11,30 +11,28 @@ export function register(root: Command): void {
       '\nExamples:\n  $ npx trialgate up\n  $ npx trialgate up --gateway-port 0 --engines http://127.0.0.1:8000',
     )
     .action(async (options: { json?: boolean; install: boolean }, command: Command) => {
-      const { config, flags } = await settingsOf(command);
-      const [{ shutdownSignal }, { up }, { stackProgress }, { printStatus }] = await Promise.all([
-        import('../signals.ts'),
-        import('../supervisor/up.ts'),
-        import('../progress.ts'),
-        import('../supervisor/print.ts'),
-      ]);
+      const asked = await settingsOf(command);
+      const { config } = asked;
+      const [{ shutdownSignal }, { livingState }, { requireSameSettings }, { up }, { stackProgress }, { printStatus }] =
+        await Promise.all([
+          import('../signals.ts'),
+          import('../supervisor/state.ts'),
+          import('../supervisor/require-same-settings.ts'),
+          import('../supervisor/up.ts'),
+          import('../progress.ts'),
+          import('../supervisor/print.ts'),
+        ]);
       const signal = shutdownSignal();
+      // A deployment that runs is not changed, so nothing is installed for other settings.
+      const running = livingState(config.home);
+      if (running) requireSameSettings(asked, running);
       if (options.install) {
         const { installWithProgress } = await import('../install/install.ts');
         await installWithProgress({ device: config.device, python: config.python }, signal);
       }
       const progress = stackProgress();
-      const configFile: unknown = command.opts()['config'];
       try {
-        const { state, already } = await up(
-          {
-            home: config.home,
-            flags,
-            configFile: typeof configFile === 'string' ? configFile : undefined,
-            onChange: progress.show,
-          },
-          signal,
-        );
+        const { state, already } = await up({ asked, onChange: progress.show }, signal);
         progress.end();
         if (options.json) return console.log(JSON.stringify(state, null, 2));
         console.log(already ? 'Trialgate is already up:' : 'Trialgate is up:');

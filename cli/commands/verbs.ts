@@ -5,6 +5,7 @@ import { register as config } from './config.ts';
 import { register as configure } from './configure.ts';
 import { register as doctor } from './doctor.ts';
 import { register as down } from './down.ts';
+import { register as engine } from './engine.ts';
 import { register as evaluate } from './evaluate.ts';
 import { register as exportVerb } from './export.ts';
 import { register as extend } from './extend.ts';
@@ -62,6 +63,7 @@ export const verbs: ((root: Command) => void)[] = [
   logs,
   doctor,
   config,
+  engine,
   install,
   gateway,
   worker,

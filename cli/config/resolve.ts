@@ -1,16 +1,22 @@
 import path from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import { gatewayPorts } from '../supervisor/gateways.ts';
+import { chosenModel } from './engine-choice.ts';
 import { deployment, type Deployment } from './schema.ts';
 import { SETTING_KEYS, settingOf, type SettingKey } from './settings.ts';
 import { defaults, fromEnvironment, fromFile, fromFlags, type SourcedValue, type Source } from './sources.ts';
 
 export type Flags = Partial<Record<SettingKey, string>>;
-export type ResolvedConfig = { config: Deployment; origins: Partial<Record<SettingKey, string>> };
+export type ResolvedConfig = {
+  config: Deployment;
+  origins: Partial<Record<SettingKey, string>>;
+  /** The model without the choice of `trialgate engine use`. */
+  configuredModel: string;
+};
 
 /**
  * Returns the deployment's settings: defaults < YAML file < environment < flags. Every given value is checked, also one that
- * another source overrides.
+ * another source overrides. The model that `trialgate engine use` chose comes before all but the flag.
  * @throws TrialgateError `bad_input` with one line a fault: the flag, variable or file and line, what was expected, what was found.
  */
 export function resolveConfig(
@@ -27,7 +33,14 @@ export function resolveConfig(
   config.home = path.resolve(cwd, config.home);
   // Refuses more gateways than there are ports.
   gatewayPorts(config);
-  return { config, origins: Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.from])) };
+  const origins: ResolvedConfig['origins'] = Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.from]));
+  const configuredModel = config.model;
+  const chosen = options.flags?.model === undefined ? chosenModel(config.home, configuredModel) : null;
+  if (chosen !== null) {
+    config.model = chosen;
+    origins.model = 'engine use';
+  }
+  return { config, origins, configuredModel };
 }
 
 function faultsOf(source: Source): string[] {

@@ -50,7 +50,7 @@ test.each([
     'runs a model of another shape',
     () => vllm(join(folder, 'large')),
     {},
-    /runs large, the run file names small: .*trialgate up --model .*small/,
+    /runs large, the run file names small: .*trialgate engine use .*small/,
   ],
   [
     'runs another model of the hub',

@@ -57,7 +57,7 @@ async function checkEngine(engine: string, config: Checked, anyModel: boolean): 
   if (!anyModel && served.root && !(await isSameModel(served.root, config.model)))
     throw new TrialgateError(
       'bad_input',
-      `the engine ${engine} runs ${basename(served.root)}, the run file names ${basename(config.model)}: name that one, or ${restart(config, `--model ${config.model}`)}`,
+      `the engine ${engine} runs ${basename(served.root)}, the run file names ${basename(config.model)}: name that one, or ${switchModel(config)}`,
     );
 }
 
@@ -66,6 +66,12 @@ const restart = ({ engines }: Checked, option: string): string =>
   engines.length > 0
     ? `start vLLM with ${option}`
     : `start the deployment with it: \`npx trialgate down\`, then \`npx trialgate up ${option}\``;
+
+/** Says how to make an engine run another model. */
+const switchModel = (config: Checked): string =>
+  config.engines.length > 0
+    ? restart(config, `--model ${config.model}`)
+    : `switch the deployment's engine: \`npx trialgate engine use ${config.model}\``;
 
 /** True unless it is certain that the weights of one model do not fit into the other. */
 async function isSameModel(served: string, wanted: string): Promise<boolean> {

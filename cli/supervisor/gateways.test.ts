@@ -30,6 +30,7 @@ it('a worker gets the addresses of the deployment’s gateways, or the configure
       status: 'ready',
       failure: null,
       engines: [],
+      settings: null,
       notes: [],
       components: [],
     } as const;

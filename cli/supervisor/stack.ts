@@ -5,12 +5,14 @@ import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Component } from './component.ts';
 import { componentsOf, type ComponentName, type Components } from './components/all.ts';
+import { serveControl, type SwitchModel } from './control.ts';
 import { keepAlive } from './life.ts';
 import { lockDeployment } from './lock.ts';
 import { makePlan, type Plan } from './plan.ts';
 import type { HeldPorts } from './ports.ts';
 import { identify } from './processes.ts';
 import { reap } from './reap.ts';
+import { runningSettings, type RunningSettings } from './running-settings.ts';
 import { readState, writeState, type ComponentState, type StackState } from './state.ts';
 
 export type StackOptions = {
@@ -47,11 +49,15 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
     held = plan.held;
     const { components, notes } = options.components?.(plan) ?? componentsOf(plan, options.only);
     const watched = watch(plan, components, notes, options.onChange);
+    let control: { close(): void } | undefined;
     const stop = async (): Promise<void> => {
+      control?.close();
       await watched.stop();
       await lock.release();
     };
     try {
+      if (components.some(({ name }) => name === 'vllm'))
+        control = await serveControl(home, modelSwitch(options, plan, watched));
       await watched.allReady(signal);
     } catch (error) {
       watched.mark(signal.aborted ? 'stopping' : 'failed', signal.aborted ? null : error);
@@ -65,6 +71,33 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
   } finally {
     await held?.close();
   }
+}
+
+/** Returns what replaces the engine alone: gateways and workers reach the next one at the same socket. */
+function modelSwitch(options: StackOptions, plan: Plan, watched: ReturnType<typeof watch>): SwitchModel {
+  let model = plan.config.model;
+  let isSwitching = false;
+  const start = async (next: string): Promise<void> => {
+    const { config } = plan;
+    const changed = { ...plan, config: { ...config, model: next } };
+    const { components } = options.components?.(changed) ?? componentsOf(changed, ['vllm']);
+    const engine = components.find(({ name }) => name === 'vllm');
+    if (engine) await watched.replace(engine, runningSettings(changed.config, plan.ports));
+  };
+  return async (next, signal) => {
+    if (isSwitching) throw new TrialgateError('pool_busy', 'the engine is being switched to another model already');
+    isSwitching = true;
+    try {
+      await start(next);
+      await watched.untilReady('vllm', signal);
+      model = next;
+    } catch (error) {
+      await start(model);
+      throw error;
+    } finally {
+      isSwitching = false;
+    }
+  };
 }
 
 const STATE_AGAIN_MS = 500;
@@ -94,8 +127,8 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
     while (!names.every((name) => byName.get(name)?.status === 'ready')) await sleep(50, undefined, { signal });
   };
   publish();
-  const lives = components.map((component, position) => {
-    const entry = state.components[position];
+  const begin = (component: Component) => {
+    const entry = byName.get(component.name);
     const report = (change: Partial<ComponentState>): void => {
       const since = change.status && change.status !== entry?.status ? { since: new Date().toISOString() } : {};
       if (entry) Object.assign(entry, change, since);
@@ -104,7 +137,11 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
     const controller = new AbortController();
     const log = path.join(plan.folders.logs, `${component.name}.log`);
     return { component, controller, done: keepAlive(component, { log, report, whenReady }, controller.signal) };
-  });
+  };
+  const lives = components.map(begin);
+  const requireReady = (): void => {
+    if (state.status !== 'ready') throw new Error(`the deployment is ${state.status}`);
+  };
 
   return {
     state: () => structuredClone(state),
@@ -121,6 +158,29 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
         await sleep(50, undefined, { signal }).catch(() => signal.throwIfAborted());
       }
       this.mark('ready', null);
+    },
+    /** Ends the component of the same name and starts this one in its place. From then on the deployment runs with `settings`. */
+    async replace(component: Component, settings: RunningSettings) {
+      const at = lives.findIndex((life) => life.component.name === component.name);
+      const [life, entry] = [lives[at], byName.get(component.name)];
+      requireReady();
+      life?.controller.abort();
+      await life?.done;
+      requireReady();
+      if (entry) Object.assign(entry, { address: component.address, status: 'waiting', restarts: 0 });
+      state.settings = settings;
+      lives[at] = begin(component);
+      publish();
+    },
+    async untilReady(name: string, signal: AbortSignal) {
+      for (;;) {
+        signal.throwIfAborted();
+        requireReady();
+        const entry = byName.get(name);
+        if (entry?.status === 'ready') return;
+        if (entry?.status === 'failing') throw cannotStart(entry);
+        await sleep(50, undefined, { signal });
+      }
     },
     async stop() {
       if (state.status !== 'failed') state.status = 'stopping';
@@ -145,7 +205,14 @@ function recordSupervisor(home: string): void {
   const before = readState(home);
   const components = (before?.components ?? []).map((each) => ({ ...each, status: 'waiting' as const, detail: null }));
   const fresh = { supervisor: identify(process.pid), status: 'starting', failure: null } as const;
-  writeState(home, { ports: before?.ports ?? {}, engines: before?.engines ?? [], components, ...fresh, notes: [] });
+  writeState(home, {
+    ports: before?.ports ?? {},
+    engines: before?.engines ?? [],
+    settings: null,
+    components,
+    ...fresh,
+    notes: [],
+  });
 }
 
 function initialState(plan: Plan, components: Component[], notes: string[]): StackState {
@@ -155,6 +222,7 @@ function initialState(plan: Plan, components: Component[], notes: string[]): Sta
     failure: null,
     ports: plan.ports,
     engines: plan.engines,
+    settings: runningSettings(plan.config, plan.ports),
     notes,
     components: components.map(({ name, address, stopSignal }) => ({
       name,

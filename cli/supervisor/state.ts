@@ -28,6 +28,8 @@ const stackState = z.object({
   failure: z.object({ code: z.string(), message: z.string() }).nullable(),
   ports: z.record(z.string(), z.number()),
   engines: z.array(z.string()),
+  /** The settings with which it runs (`running-settings.ts`); null before it knows them, and from releases that did not record them. */
+  settings: z.record(z.string(), z.unknown()).nullable().default(null),
   notes: z.array(z.string()),
   components: z.array(componentState),
 });

@@ -3,37 +3,48 @@ import { closeSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TrialgateError, type ErrorCode } from '../../core/errors.ts';
-import type { Flags } from '../config/resolve.ts';
+import { forgetChoice } from '../config/engine-choice.ts';
 import { variableOf, type SettingKey } from '../config/settings.ts';
 import { homeFolders, INSTALLS } from '../folders.ts';
+import type { Asked } from '../options.ts';
 import { errorSummary, lastLines, openLog } from './logs.ts';
 import { identify, isAlive } from './processes.ts';
+import { requireSameSettings } from './require-same-settings.ts';
 import { livingState, readState, type StackState } from './state.ts';
 
-export type UpOptions = { home: string; flags: Flags; configFile?: string; onChange(state: StackState): void };
+export type UpOptions = { asked: Asked; onChange(state: StackState): void };
 
 /**
  * Starts the background supervisor and returns its state when all is ready. Returns the state of a living one with `already`.
  * When two starts race, the loser waits for the winner's supervisor.
+ * @throws TrialgateError `bad_input` when one that lives runs with other settings than those that are asked for
  */
 export async function up(options: UpOptions, signal: AbortSignal): Promise<{ state: StackState; already: boolean }> {
-  const before = livingState(options.home);
-  if (before?.status === 'ready') return { state: before, already: true };
-  const log = path.join(homeFolders(options.home).logs, 'supervisor.log');
+  const { asked } = options;
+  const { home } = asked.config;
+  const before = livingState(home);
+  if (before?.status === 'ready') {
+    requireSameSettings(asked, before);
+    return { state: before, already: true };
+  }
+  const log = path.join(homeFolders(home).logs, 'supervisor.log');
   const logFrom = statSync(log, { throwIfNoEntry: false })?.size ?? 0;
-  const pid = before ? null : spawnSupervisor(options, log);
+  const pid = before ? null : spawnSupervisor(asked, log);
   const own = pid === null ? null : identify(pid);
   let quietSince = Date.now();
   for (;;) {
-    const state = livingState(options.home);
+    const state = livingState(home);
     if (state && state.status !== 'failed') {
       quietSince = Date.now();
       options.onChange(state);
-      if (state.status === 'ready') return { state, already: false };
+      if (state.status === 'ready') {
+        // Another start may have won the race, with other settings.
+        requireSameSettings(asked, state);
+        return { state, already: false };
+      }
     }
     const ended = !state && !(own && isAlive(own));
-    if (ended && Date.now() - quietSince > 500)
-      throw startFailure(options.home, errorSummary(lastLines(log, 5, logFrom)));
+    if (ended && Date.now() - quietSince > 500) throw startFailure(home, errorSummary(lastLines(log, 5, logFrom)));
     if (signal.aborted) {
       if (own) await stopSupervisor(own);
       signal.throwIfAborted();
@@ -43,10 +54,12 @@ export async function up(options: UpOptions, signal: AbortSignal): Promise<{ sta
 }
 
 /** Passes flags as variables, because every user can see a process's arguments. */
-function spawnSupervisor({ home, flags, configFile }: UpOptions, logFile: string): number {
+function spawnSupervisor({ config: { home }, flags, file }: Asked, logFile: string): number {
+  // The supervisor gets the flag as a variable, and a variable does not end an earlier choice.
+  if (flags.model !== undefined) forgetChoice(home);
   const given = Object.entries(flags).map(([key, value]) => [variableOf(key as SettingKey), value] as const);
   const log = openLog(logFile);
-  const args = [INSTALLS.main, 'supervise', ...(configFile ? ['--config', configFile] : [])];
+  const args = [INSTALLS.main, 'supervise', ...(file ? ['--config', file] : [])];
   const child = spawn(INSTALLS.node, args, {
     detached: true,
     stdio: ['ignore', log, log],

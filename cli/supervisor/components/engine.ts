@@ -14,7 +14,7 @@ export function engine(plan: Plan): Component {
   const model = resolveModel(config.model);
   return {
     name: 'vllm',
-    address: `unix:${socket}`,
+    address: `unix:${socket}, model ${model}`,
     needs: [],
     async prepare() {
       if (path.isAbsolute(model) && !existsSync(model)) {

@@ -1,0 +1,14 @@
+import { settingOf, type SettingKey } from './settings.ts';
+
+/** Returns a setting's value for people: null if it is not set, and never a secret. */
+export function shownValue(key: SettingKey, value: unknown): unknown {
+  if (value === undefined || value === null) return null;
+  return settingOf(key).secret ? '********' : value;
+}
+
+export function shownText(key: SettingKey, value: unknown): string {
+  const shown = shownValue(key, value);
+  if (shown === null) return '–';
+  if (!Array.isArray(shown)) return String(shown);
+  return shown.join(settingOf(key).from === 'list' ? ', ' : ' ') || '–';
+}

@@ -1,0 +1,50 @@
+import { createHmac } from 'node:crypto';
+import { resolveModel } from '../../activities/run/resolve-paths.ts';
+import type { Deployment } from '../config/schema.ts';
+import { secretsOf } from '../config/secrets.ts';
+import { SETTING_KEYS, settingOf, type SettingKey } from '../config/settings.ts';
+import { deviceOf } from './device.ts';
+
+/** The settings with which a deployment runs, in the form in which equal ones are equal: a secret is a fingerprint, a model is its folder. */
+export type RunningSettings = Record<string, unknown>;
+type Ports = { postgres: number; temporal: number; gateway?: number };
+export type Difference = { key: SettingKey; asked: unknown; running: unknown };
+
+/** `home` finds the deployment, and only the installer uses `python`. */
+const UNCOMPARED: readonly SettingKey[] = ['home', 'python'];
+
+/** Returns what the supervisor records. A port of 0 is recorded as the port that was chosen. */
+export function runningSettings(config: Deployment, ports: Ports): RunningSettings {
+  return comparable({
+    ...config,
+    postgres_port: ports.postgres,
+    temporal_port: ports.temporal,
+    gateway_port: ports.gateway ?? config.gateway_port,
+  });
+}
+
+/** Returns the settings whose configured value is not the one that runs. */
+export function differences(config: Deployment, running: RunningSettings): Difference[] {
+  const asked = comparable(config);
+  return SETTING_KEYS.filter((key) => !UNCOMPARED.includes(key) && key in running)
+    .map((key) => ({ key, asked: asked[key], running: running[key] }))
+    .filter((each) => JSON.stringify(each.asked) !== JSON.stringify(each.running));
+}
+
+function comparable(config: Deployment): RunningSettings {
+  const made = secretsOf(config.home);
+  const values = {
+    ...config,
+    model: resolveModel(config.model),
+    device: deviceOf(config.device),
+    admin_key: config.admin_key ?? made.admin_key,
+    secret: config.secret ?? made.secret,
+  };
+  const fingerprint = (text: string): string => createHmac('sha256', made.secret).update(text).digest('hex');
+  return Object.fromEntries(
+    SETTING_KEYS.map((key) => {
+      const value = values[key];
+      return [key, settingOf(key).secret && typeof value === 'string' ? fingerprint(value) : (value ?? null)];
+    }),
+  );
+}

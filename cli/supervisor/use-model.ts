@@ -1,0 +1,92 @@
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { resolveModel } from '../../activities/run/resolve-paths.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import { chooseModel } from '../config/engine-choice.ts';
+import type { Asked } from '../options.ts';
+import { withDeployment } from '../run/connect.ts';
+import { requireIdleEngines } from '../run/require-idle-engines.ts';
+import { requestModel } from './control.ts';
+import { livingState, type StackState } from './state.ts';
+
+/**
+ * Switches the deployment's own engine to another model while all other processes go on, and keeps the choice for later starts. Returns a
+ * sentence about the result. A switch that fails or is interrupted changes nothing: the engine starts again with the old model.
+ * @throws TrialgateError when the deployment does not run or has no engine of its own, when there is no such model, when a run has the
+ * engines, or when the engine cannot start with the model
+ */
+export async function useModel(
+  { config, configuredModel }: Asked,
+  wanted: string,
+  onChange: (state: StackState) => void,
+  signal: AbortSignal,
+): Promise<string> {
+  const { home } = config;
+  const state = requireOwnEngine(home, wanted);
+  const model = requireModel(wanted);
+  const kept = 'Later starts take it too, until `up --model` or a changed setting names another';
+  if (state.settings?.['model'] === model) {
+    chooseModel(home, model, configuredModel);
+    return `the engine runs ${model} already. ${kept}`;
+  }
+  await withDeployment(config, requireIdleEngines);
+  const over = new AbortController();
+  const shown = showUntil(home, onChange, over.signal);
+  try {
+    await requestModel(home, model, signal);
+  } catch (error) {
+    if (!(error instanceof TrialgateError) || signal.aborted) throw error;
+    const before = String(state.settings?.['model']);
+    throw new TrialgateError(
+      error.code,
+      `${error.message}. The engine starts again with ${before}: \`npx trialgate status\` shows when it is ready`,
+      { cause: error },
+    );
+  } finally {
+    over.abort();
+    await shown;
+  }
+  chooseModel(home, model, configuredModel);
+  return `the engine runs ${model}. ${kept}`;
+}
+
+function requireOwnEngine(home: string, model: string): StackState {
+  const state = livingState(home);
+  if (state === null)
+    throw new TrialgateError(
+      'missing_prerequisite',
+      `nothing runs in ${home}: \`npx trialgate up --model ${model}\` starts it with this model`,
+    );
+  if (state.status !== 'ready')
+    throw new TrialgateError(
+      'missing_prerequisite',
+      `Trialgate is ${state.status} in ${home}: try again when \`npx trialgate status\` says that all is ready`,
+    );
+  if (!state.components.some(({ name }) => name === 'vllm'))
+    throw new TrialgateError(
+      'bad_input',
+      `this deployment did not start its engines (${state.engines.join(', ')}): start vLLM there with ${model} yourself, as docs/getting-started.md says`,
+    );
+  return state;
+}
+
+/** Returns the model's folder, or its name on a hub. */
+function requireModel(wanted: string): string {
+  const model = resolveModel(wanted, process.cwd());
+  const isHubName = /^[\w.-]+(\/[\w.-]+)?$/.test(wanted) && !wanted.startsWith('.');
+  if (existsSync(path.resolve(model)) || isHubName) return model;
+  throw new TrialgateError(
+    'bad_input',
+    `there is no folder ${path.resolve(wanted)}: name a model's folder, an installed model, or one on Hugging Face (ORGANIZATION/NAME)`,
+  );
+}
+
+/** Reports the state while the engine is not ready. */
+async function showUntil(home: string, onChange: (state: StackState) => void, over: AbortSignal): Promise<void> {
+  while (!over.aborted) {
+    const state = livingState(home);
+    if (state?.components.some(({ name, status }) => name === 'vllm' && status !== 'ready')) onChange(state);
+    await sleep(100, undefined, { signal: over }).catch(() => {});
+  }
+}
