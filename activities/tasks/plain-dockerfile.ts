@@ -16,6 +16,8 @@ const SERVICES = ['docker-compose.yaml', 'docker-compose.yml', 'singularity-comp
 /** Instructions without an effect on what runs in a container of Harbor, which always starts its own command. */
 const WITHOUT_EFFECT = ['LABEL', 'MAINTAINER', 'EXPOSE', 'CMD'];
 
+const DELETE = '; if this machine has all that the task needs, delete the Dockerfile';
+
 type Place = {
   /** The real path of the task's folder. */
   root: string;
@@ -65,15 +67,16 @@ function copiedBy(text: string, files: ReadonlyMap<string, boolean>, { root, fol
   let workdir = '/';
   let images = 0;
   for (const { line, name, args } of instructionsOf(text)) {
-    const refuse = (what: string): never => {
+    const refuse = (what: string, advice = ''): never => {
       throw new TrialgateError(
         'bad_input',
-        `${file}:${line}: the task wants ${what}: that ${NEEDS_CONTAINER}; if this machine has all that the task needs, delete the Dockerfile`,
+        `${file}:${line}: the task wants ${what}: that ${NEEDS_CONTAINER}${advice}`,
       );
     };
     if (name === 'FROM') {
       images += 1;
-      if (!isPlainImage(args) || images > 1) refuse(`\`FROM ${args}\`, and a plain image is one of ${PLAIN_IMAGES}`);
+      if (!isPlainImage(args) || images > 1)
+        refuse(`\`FROM ${args}\`, and a plain image is one of ${PLAIN_IMAGES}`, DELETE);
     } else if (name === 'WORKDIR') {
       workdir = posix.resolve(workdir, args);
       if (workdir !== '/app') refuse(`to work in ${workdir}, and the work folder of a sandbox is /app`);
@@ -81,7 +84,8 @@ function copiedBy(text: string, files: ReadonlyMap<string, boolean>, { root, fol
       const names = namesCopied(args, files, { workdir, inside });
       if (names === null) refuse(`\`COPY ${args}\`, and a sandbox has each file of ${folder}/ as ${inside}/NAME`);
       for (const each of names ?? []) copied.add(each);
-    } else if (!WITHOUT_EFFECT.includes(name)) refuse(`\`${shortened(`${name} ${args}`)}\` in an image of its own`);
+    } else if (!WITHOUT_EFFECT.includes(name))
+      refuse(`\`${shortened(`${name} ${args}`)}\` in an image of its own`, DELETE);
   }
   return copied;
 }
