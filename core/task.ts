@@ -11,13 +11,20 @@ type AnyTask = {
   instruction: string;
   agent: { timeoutSec: number };
   verifier: { timeoutSec: number; env: Record<string, string> };
-  environment: { cpus: number; memoryMb: number; storageMb: number; env: Record<string, string> };
+  environment: TaskEnvironment;
 };
+
+/** The limits of a sandbox, and the variables of its processes. */
+export type TaskEnvironment = { cpus: number; memoryMb: number; storageMb: number; env: Record<string, string> };
 
 export type FolderTask = AnyTask & {
   kind: 'folder';
   /** Absolute. */
   folder: string;
+  /** What the task says about its agent's network; null where it says nothing. */
+  network: 'public' | 'no-network' | null;
+  /** `environment` is that of the sandbox in which the tests run. */
+  verifier: AnyTask['verifier'] & { environment: TaskEnvironment };
 };
 
 export type RowTask = AnyTask & {

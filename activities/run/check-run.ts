@@ -8,7 +8,9 @@ import { pythonEnvironment } from '../environments/python.ts';
 import type { InstallOptions } from '../environments/run-installer.ts';
 import { findFunction } from '../reward/find-function.ts';
 import { loadAgent, type Agent } from '../sandbox/load-agent.ts';
-import { listFolder } from '../tasks/list-tasks.ts';
+import { loadFolder } from '../tasks/list-tasks.ts';
+import { requireNetwork } from '../tasks/require-network.ts';
+import { requireRegularFiles } from '../tasks/require-regular-files.ts';
 
 /**
  * Checks the agents, the tasks' folders and the reward functions that a run file names, and installs their packages, unless `install` is
@@ -20,7 +22,11 @@ export async function checkRun(config: RunConfig, install: InstallOptions | null
   requireHidden(agents, config);
   if (install) for (const agent of agents) await agentEnvironment(agent, install);
   for (const source of [...config.tasks, ...config.evaluation.tasks])
-    if (!isRows(source)) await listFolder(typeof source === 'string' ? source : source.folder);
+    if (!isRows(source))
+      for (const { loaded } of await loadFolder(typeof source === 'string' ? source : source.folder)) {
+        for (const { name, network } of agents) requireNetwork(loaded, name, config.network ?? network);
+        await requireRegularFiles(loaded);
+      }
   for (const given of rewardsOf(config)) {
     const { python } = findFunction(given);
     if (python && install) await pythonEnvironment(python, install);

@@ -15,17 +15,27 @@ import { sandboxWith, shell, taskWith, temporaryHome } from '../../tests/support
 
 const id = { trialId: 't', attempt: 1 };
 
-test('a sandbox has its task’s files, but not the task’s tests, Dockerfile and links', async () => {
+test('a sandbox has its task’s files, but neither the task’s tests nor its Dockerfile', async () => {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true', {
     'environment/app/data.txt': 'x',
-    'environment/Dockerfile': 'FROM x',
+    'environment/Dockerfile': 'FROM python\nCOPY . /app/',
   });
-  symlinkSync('/etc/passwd', join(task.folder, 'environment', 'link'));
   const { work, root } = await createSandbox({ ...id, home: folder.home, task });
   expect(readdirSync(work).toSorted()).toEqual(['app', 'instruction.md']);
   expect(readdirSync(root).toSorted()).toEqual(['home', 'logs', 'shm', 'tmp', 'work']);
   expect(await readFile(join(work, 'app/data.txt'), 'utf8')).toBe('x');
+});
+
+test('a link in a task’s environment is refused and no sandbox is left', async () => {
+  await using folder = await temporaryHome();
+  const task = await taskWith(folder.home, 'true', { 'environment/a.txt': 'x' });
+  symlinkSync('/etc/passwd', join(task.folder, 'environment', 'link'));
+  await expect(createSandbox({ ...id, home: folder.home, task })).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringMatching(/environment\/link: a sandbox gets no links/),
+  });
+  expect(readdirSync(join(folder.home, 'sandboxes')).filter((name) => !name.startsWith('.'))).toEqual([]);
 });
 
 test('when the activity that makes a sandbox is retried, the sandbox is made anew without files of the first try', async () => {

@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import { stringifyExact } from '../../core/exact-json.ts';
 import type { FolderTask, RowTask, Task } from '../../core/task.ts';
+import { IMAGE_FILES } from '../tasks/plain-dockerfile.ts';
+import { notCopied } from '../tasks/require-regular-files.ts';
 import { copyFiles } from './copy-files.ts';
 import { destroySandbox, removeNamed } from './destroy-sandbox.ts';
 import { hostWork } from './errors.ts';
@@ -34,9 +36,6 @@ export type Sandbox = {
 };
 
 export type SandboxRequest = { home: string; trialId: string; attempt: number; task: Task; signal?: AbortSignal };
-
-/** Files that only build an image and are not the task's content. */
-const IMAGE_FILES = ['Dockerfile', 'docker-compose.yaml', 'docker-compose.yml', '.dockerignore'];
 
 /**
  * Makes the folder of one attempt, with the task's environment files and its instruction; a row's has its prompt's messages too. It first removes the files and the processes of
@@ -71,10 +70,14 @@ async function writePrompt({ messages, row, columns }: RowTask, { work }: Sandbo
 async function copyEnvironment(task: FolderTask, { work }: Sandbox, signal: AbortSignal | undefined): Promise<void> {
   const from = join(task.folder, 'environment');
   const limits = { bytes: task.environment.storageMb * 2 ** 20, entries: 100_000 };
-  await copyFiles(from, work, limits, { ignore: IMAGE_FILES, signal }).catch((error: NodeJS.ErrnoException) => {
-    if (error instanceof RangeError) throw new TrialgateError('bad_input', `${from}: ${error.message}`);
-    if (error.code !== 'ENOENT') throw error;
-  });
+  const copied = await copyFiles(from, work, limits, { ignore: IMAGE_FILES, signal }).catch(
+    (error: NodeJS.ErrnoException) => {
+      if (error instanceof RangeError) throw new TrialgateError('bad_input', `${from}: ${error.message}`);
+      if (error.code !== 'ENOENT') throw error;
+    },
+  );
+  const skipped = copied?.skipped[0];
+  if (skipped !== undefined) throw notCopied(join(from, skipped));
 }
 
 /** Makes the empty folders and the user that owns them. */

@@ -1,4 +1,6 @@
 import { isIP } from 'node:net';
+import type { NETWORKS } from '../../core/networks.ts';
+import type { Isolation } from './isolation.ts';
 
 /** The network that a sandboxed process can reach besides its own loopback. Only bubblewrap can restrict it. */
 export type Network =
@@ -7,6 +9,12 @@ export type Network =
   | { kind: 'gateway'; url: string; folder: string }
   /** The process reaches all that the host reaches. */
   | { kind: 'host' };
+
+/** Returns the network that an agent has in this form of isolation. Only bubblewrap keeps it to the gateway. */
+export const reachedNetwork = (
+  { kind }: Pick<Isolation, 'kind'>,
+  network: (typeof NETWORKS)[number],
+): (typeof NETWORKS)[number] => (kind === 'bubblewrap' ? network : 'host');
 
 const HTTP_PORTS: Record<string, number> = { 'http:': 80, 'https:': 443 };
 /** This port replaces a port on which only root may listen. */

@@ -13,7 +13,7 @@ import type { Isolation } from './isolation.ts';
 import type { NETWORKS } from '../../core/networks.ts';
 import type { Mount } from './bubblewrap.ts';
 import { PLACEHOLDER, type Agent } from './load-agent.ts';
-import { gatewayAddress } from './network.ts';
+import { gatewayAddress, reachedNetwork } from './network.ts';
 import { baseEnvironment, ownMounts, pathsOf } from './sandbox-paths.ts';
 import { passable, sandboxUser } from './sandbox-user.ts';
 import { launch } from './launcher.ts';
@@ -49,8 +49,7 @@ export type AgentResult = {
 /** Runs the agent in its sandbox until it ends. Afterwards none of its processes runs. */
 export async function runAgentProcess(run: AgentRun): Promise<AgentResult> {
   const { agent, task, sandbox, isolation, environment = null } = run;
-  const wrapped = isolation.kind === 'bubblewrap';
-  const ownNetwork = wrapped && run.network === 'gateway';
+  const ownNetwork = reachedNetwork(isolation, run.network) === 'gateway';
   const gateway = ownNetwork ? gatewayAddress(run.gateway).insideUrl : run.gateway;
   const trialUrl = `${gateway}/${encodeURIComponent(run.trialId)}`;
   const baseUrl = `${trialUrl}/v1`;

@@ -131,6 +131,25 @@ describe.each(all)('$kind', (isolation) => {
     expect(existsSync(join(sandbox.work, 'tests'))).toBe(false);
   });
 
+  test('tests with an environment of their own get its variables and not the agent’s', async () => {
+    await using folder = await temporaryHome();
+    const script =
+      'echo "{\\"agent\\": ${AGENT:-0}, \\"tests\\": $TESTS, \\"both\\": $BOTH}" > $LOGS_DIR/verifier/reward.json';
+    const toml = `
+[environment.env]
+AGENT = "1"
+[verifier.env]
+BOTH = "2"
+[verifier.environment.env]
+TESTS = "3"
+BOTH = "4"
+`;
+    const task = await taskWith(folder.home, script, { 'task.toml': toml });
+    const sandbox = await sandboxWith(folder.home, {}, task);
+    const { rewards } = await verify({ task, sandbox, isolation, signal: new AbortController().signal });
+    expect(rewards).toEqual({ agent: 0, tests: 3, both: 2 });
+  });
+
   test('a verifier that is aborted gives no rewards', async () => {
     await using folder = await temporaryHome();
     const task = await taskWith(folder.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 600');

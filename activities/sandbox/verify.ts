@@ -76,7 +76,7 @@ export async function verify({
     const result = await runTests(task, clean, isolation, signal);
     signal.throwIfAborted();
     onOutput?.(result);
-    if (await isDiskFullForOthers(clean, task.environment.storageMb))
+    if (await isDiskFullForOthers(clean, task.verifier.environment.storageMb))
       throw new SandboxError(`verifying ${sandbox.name}: the disk is full; free some space`);
     if (result.reason !== 'exited')
       throw new VerifierError(
@@ -134,15 +134,15 @@ async function runTests(
       LOGS_DIR: paths.logs,
       WORK_DIR: paths.work,
       TRANSCRIPT_FILE: join(paths.logs, TRANSCRIPT),
-      ...task.environment.env,
+      ...task.verifier.environment.env,
       ...task.verifier.env,
     },
     limits: {
       ...LIMITS,
       seconds: task.verifier.timeoutSec,
-      memoryMb: task.environment.memoryMb,
-      cpus: task.environment.cpus,
-      storageMb: task.environment.storageMb,
+      memoryMb: task.verifier.environment.memoryMb,
+      cpus: task.verifier.environment.cpus,
+      storageMb: task.verifier.environment.storageMb,
     },
     isolation,
     uid: sandboxUser(isolation, clean),

@@ -4,6 +4,7 @@ import { and, asc, eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
 import { agentInTurn, type AgentEntry } from '../../core/run-config/agent-file.ts';
 import { isRows, parseRowTask, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
+import type { FolderTask } from '../../core/task.ts';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { rows } from '../../store/schema.ts';
 import { isTask, loadTask } from './load-task.ts';
@@ -65,6 +66,11 @@ async function listRows(db: Executor, runId: string, label: string): Promise<Omi
  * @throws TrialgateError `bad_input`
  */
 export async function listFolder(folder: string): Promise<string[]> {
+  return (await loadFolder(folder)).map(({ task }) => task);
+}
+
+/** Returns the tasks of `listFolder` with what was loaded. */
+export async function loadFolder(folder: string): Promise<{ task: string; loaded: FolderTask }[]> {
   const root = await locate(folder);
   const tasks = (await isTask(root)) ? [folder] : (await tasksIn(root)).map((name) => join(folder, name));
   for (const task of tasks)
@@ -73,8 +79,7 @@ export async function listFolder(folder: string): Promise<string[]> {
         'bad_input',
         `tasks: ${task}: a name that ends with #NUMBER is a row's: rename the folder`,
       );
-  await Promise.all(tasks.map(loadTask));
-  return tasks;
+  return Promise.all(tasks.map(async (task) => ({ task, loaded: await loadTask(task) })));
 }
 
 async function tasksIn(root: string): Promise<string[]> {

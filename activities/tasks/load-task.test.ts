@@ -41,6 +41,7 @@ docker_image = "python:3.12"
   const task = await loadTask(await write('a', { 'task.toml': toml }));
   expect(task).toMatchObject({
     name: 'org/adding',
+    network: 'public',
     agent: { timeoutSec: 12.5 },
     verifier: { timeoutSec: 600, env: { LANGUAGE: 'en' } },
     environment: { cpus: 1, memoryMb: 512, storageMb: 10240 },
@@ -65,6 +66,242 @@ test.each([
   const bad = await write('bad', files);
   await expect(loadTask(bad)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(message) });
   await expect(listFolder(folder)).rejects.toThrow(message);
+});
+
+test('what a task.toml of Harbor says about sandboxes, network and tests is honoured, and keys that change nothing are accepted', async () => {
+  const toml = `
+schema_version = "1.4"
+source = "https://example.org"
+artifacts = ["result.txt", { source = "/app/out", destination = "out" }]
+multi_step_reward_strategy = "mean"
+[task]
+name = "org/all"
+version = "2"
+authors = [{ name = "A", email = "a@example.org" }]
+keywords = ["k"]
+[metadata]
+anything = { at = ["all"] }
+[agent]
+network_mode = "no-network"
+[verifier]
+environment_mode = "separate"
+network_mode = "no-network"
+env = { PRICE = "$5" }
+[verifier.environment]
+cpus = 0.5
+env = { OF = "tests" }
+[environment]
+allow_internet = true
+os = "Linux"
+workdir = "/app/"
+build_timeout_sec = 60.0
+memory = "1.5G"
+storage = "512M"
+gpus = 0
+gpu_types = ["T4"]
+mcp_servers = []
+env = { OF = "agent" }
+[solution]
+env = { KEY = "v" }
+`;
+  expect(await loadTask(await write('all', { 'task.toml': toml, 'solution/solve.sh': '' }))).toMatchObject({
+    network: 'no-network',
+    verifier: {
+      env: { PRICE: '$5' },
+      environment: { cpus: 0.5, memoryMb: 2048, storageMb: 10240, env: { OF: 'tests' } },
+    },
+    environment: { cpus: 1, memoryMb: 1536, storageMb: 512, env: { OF: 'agent' } },
+  });
+});
+
+const NEEDS = 'needs a container sandbox, which this version does not have';
+
+test.each([
+  [
+    '[environment]\ndocker_image = "ghcr.io/a/b:1"',
+    `environment.docker_image: the task wants the image "ghcr.io/a/b:1": one other than python, debian and ubuntu ${NEEDS}`,
+  ],
+  ['[environment]\ngpus = 2', `environment.gpus: the task wants 2 GPUs: that ${NEEDS}`],
+  ['[environment.tpu]\ntype = "v6e"', `environment.tpu: the task wants a TPU: that ${NEEDS}`],
+  [
+    '[[environment.mcp_servers]]\nname = "files"\ntransport = "stdio"',
+    `environment.mcp_servers: the task wants the MCP servers files: that ${NEEDS}`,
+  ],
+  [
+    '[environment]\nskills_dir = "/skills"',
+    `environment.skills_dir: the task wants the skills in "/skills" of its image: that ${NEEDS}`,
+  ],
+  [
+    '[environment.healthcheck]\ncommand = "true"',
+    `environment.healthcheck: the task wants a service whose health is checked: that ${NEEDS}`,
+  ],
+  [
+    '[environment]\nworkdir = "/srv"',
+    `environment.workdir: the task wants to start in "/srv": a work folder other than /app ${NEEDS}`,
+  ],
+  ['[environment]\nos = "windows"', 'environment.os: the task wants "windows": every sandbox of Trialgate runs Linux'],
+  [
+    '[environment]\nnetwork_mode = "allowlist"',
+    `environment.network_mode: the task wants a network of some hosts alone: that ${NEEDS}`,
+  ],
+  [
+    '[agent]\nallowed_hosts = ["example.org"]',
+    `agent.allowed_hosts: the task wants a network of some hosts alone: that ${NEEDS}`,
+  ],
+  [
+    '[environment]\nnetwork_mode = "public"',
+    `environment.network_mode: the task wants an open network for its tests: that ${NEEDS}; if only the agent needs it, add \`network_mode = "no-network"\` to [verifier]`,
+  ],
+  ['[environment]\nallow_internet = true', 'environment.allow_internet: the task wants an open network for its tests'],
+  ['[verifier]\nnetwork_mode = "public"', 'verifier.network_mode: the task wants an open network for its tests'],
+  [
+    '[verifier.environment]\nallow_internet = true',
+    'verifier.environment.allow_internet: the task wants an open network for its tests',
+  ],
+  ['[verifier.environment]\ngpus = 1', `verifier.environment.gpus: the task wants a GPU: that ${NEEDS}`],
+  [
+    '[environment]\nenv = { KEY = "${KEY:-x}" }',
+    'environment.env.KEY: the task wants a variable of this machine, and no task gets one: write the value itself',
+  ],
+  ['[verifier]\nenv = { KEY = "${KEY}" }', 'verifier.env.KEY: the task wants a variable of this machine'],
+  [
+    '[agent]\nuser = "root"',
+    `agent.user: the task wants a user of the image: a sandbox has one user of its own, and another ${NEEDS}`,
+  ],
+  ['[verifier]\nuser = 0', 'verifier.user: the task wants a user of the image'],
+  [
+    '[verifier]\nenvironment_mode = "shared"',
+    `verifier.environment_mode: the task wants its tests beside what the agent left running: that ${NEEDS}; if they need only the files in /app, delete this key`,
+  ],
+  [
+    '[[verifier.collect]]\ncommand = "dump"',
+    `verifier.collect: the task wants commands between agent and tests: that ${NEEDS}`,
+  ],
+  [
+    '[[steps]]\nname = "a"\n[[steps]]\nname = "b"',
+    'steps: the task wants to be done in steps (a, b): that is not possible in this version, whatever the sandbox: make a task of each step',
+  ],
+  [
+    'artifacts = ["/var/log/x"]',
+    `artifacts.0: the task wants "/var/log/x" to be kept: the tests get a copy of /app, and more ${NEEDS}`,
+  ],
+  [
+    'artifacts = [{ source = "x", service = "db" }]',
+    `artifacts.0.service: the task wants files of the service "db": that ${NEEDS}`,
+  ],
+  [
+    'artifacts = [{ source = "x", exclude = ["*.o"] }]',
+    `artifacts.0.exclude: the task wants tests that do not see some files of /app: that ${NEEDS}`,
+  ],
+  [
+    '[environment]\nmemory = "4G"\nmemory_mb = 2048',
+    'environment.memory: `memory_mb` says another size: write only `memory_mb`',
+  ],
+  ['[environment]\nmemory = "much"', 'environment.memory: a size is a number with G, M or K, such as "4G"'],
+  ['schema_version = "2.0"', "schema_version: this version of Trialgate reads Harbor's schema 1 (1.0, 1.1, …)"],
+  ['[environment]\nmemory_md = 1', 'environment.memory_md: unknown setting, did you mean `memory_mb`?'],
+  ['[verifier.environment]\ncpu = 1', 'verifier.environment.cpu: unknown setting, did you mean `cpus`?'],
+  ['[agents]\ntimeout_sec = 1', 'agents: unknown setting, did you mean `agent`?'],
+])(
+  'a task.toml with %j is refused with a sentence that says what it wants and what would give it',
+  async (toml, message) => {
+    const bad = await write('bad', { 'task.toml': toml });
+    await expect(loadTask(bad)).rejects.toMatchObject({
+      code: 'bad_input',
+      message: expect.stringContaining(`/bad/task.toml: ${message}`),
+    });
+  },
+);
+
+test('a task of several steps is refused as such, although it has no instruction.md of its own', async () => {
+  const steps = await write('steps', {
+    'task.toml': '[[steps]]\nname = "a"',
+    'instruction.md': null,
+    'tests/test.sh': null,
+  });
+  await expect(loadTask(steps)).rejects.toThrow('make a task of each step');
+});
+
+const MACHINE = 'if this machine has all that the task needs, delete the Dockerfile';
+
+test.each([
+  [
+    'FROM node:22',
+    'Dockerfile:1: the task wants `FROM node:22`, and a plain image is one of python, debian and ubuntu',
+  ],
+  ['FROM python:3.12 AS base', 'Dockerfile:1: the task wants `FROM python:3.12 AS base`'],
+  ['FROM python\nFROM debian', 'Dockerfile:2: the task wants `FROM debian`'],
+  [
+    '# a comment\nFROM python\nRUN apt-get update && \\\n  apt-get install -y git\n',
+    `Dockerfile:3: the task wants \`RUN apt-get update && apt-get install -y git\` in an image of its own: that ${NEEDS}; ${MACHINE}`,
+  ],
+  ['FROM python\nENV A=b', 'Dockerfile:2: the task wants `ENV A=b` in an image of its own'],
+  [
+    'FROM python\nWORKDIR /srv',
+    'Dockerfile:2: the task wants to work in /srv, and the work folder of a sandbox is /app',
+  ],
+  [
+    'FROM python\nCOPY a.txt /data/',
+    'Dockerfile:2: the task wants `COPY a.txt /data/`, and a sandbox has each file of environment/ as /app/NAME',
+  ],
+  ['FROM python\nCOPY a.txt /app/b.txt', 'Dockerfile:2: the task wants `COPY a.txt /app/b.txt`'],
+  ['FROM python\nCOPY sub /app/', 'Dockerfile:2: the task wants `COPY sub /app/`'],
+  ['FROM python\nCOPY --chown=1 . /app/', 'Dockerfile:2: the task wants `COPY --chown=1 . /app/`'],
+  ['FROM python\nCOPY . .', 'Dockerfile:2: the task wants `COPY . .`'],
+  [
+    'FROM python\nCOPY a.txt /app/',
+    'Dockerfile: it does not copy sub to /app/, where a sandbox has it: add `COPY . /app/`, or remove the file',
+  ],
+])('a task with the Dockerfile %j is refused with its line and what would give it', async (text, message) => {
+  const files = { 'environment/a.txt': '', 'environment/sub/b.txt': '', 'environment/Dockerfile': text };
+  await expect(loadTask(await write('bad', files))).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringContaining(`/bad/environment/${message}`),
+  });
+});
+
+test.each([
+  'FROM ubuntu:24.04\nWORKDIR /app\nCOPY . .',
+  'FROM docker.io/library/python:3.12-slim\nCOPY a.txt /app/\nCOPY sub/ /app/sub/',
+  'from debian\nLABEL a=b\nWORKDIR /app\ncopy ./a.txt ./a.txt\ncopy sub sub\nCMD ["bash"]',
+])('a task with the Dockerfile %j is loaded, because a sandbox gives all that it asks for', async (text) => {
+  const files = { 'environment/a.txt': '', 'environment/sub/b.txt': '', 'environment/Dockerfile': text };
+  expect(await loadTask(await write('good', files))).toMatchObject({ name: 'good' });
+});
+
+test('the Dockerfile of the tests counts only when they have a sandbox of their own', async () => {
+  const image = { 'tests/Dockerfile': 'FROM ubuntu:24.04\nRUN apt-get install -y curl' };
+  expect(await loadTask(await write('beside', image))).toMatchObject({ name: 'beside' });
+  const separate = { 'task.toml': '[verifier]\nenvironment_mode = "separate"' };
+  await expect(loadTask(await write('own', { ...image, ...separate }))).rejects.toThrow(
+    /own\/tests\/Dockerfile:2: the task wants `RUN apt-get install -y curl`/,
+  );
+  const plain = { 'tests/Dockerfile': 'FROM ubuntu:24.04\nWORKDIR /app\nCOPY . /tests/' };
+  expect(await loadTask(await write('plain', { ...plain, ...separate }))).toMatchObject({ name: 'plain' });
+});
+
+test.each([
+  ['environment/docker-compose.yaml', 'the task wants services of its own'],
+  ['environment/singularity-compose.yaml', 'the task wants services of its own'],
+  ['trajectory.json', 'the task wants its agent to go on from an earlier conversation'],
+  ['.harborignore', 'it leaves files out of the tests'],
+  ['tests/.harborignore', 'it leaves files out of the tests'],
+])('a task with the file %s is refused', async (name, message) => {
+  await expect(loadTask(await write('bad', { [name]: 'x' }))).rejects.toThrow(`/bad/${name}: ${message}`);
+});
+
+test('a .dockerignore is refused where a Dockerfile makes it count', async () => {
+  const ignore = { 'environment/.dockerignore': 'x' };
+  expect(await loadTask(await write('alone', ignore))).toMatchObject({ name: 'alone' });
+  const both = { ...ignore, 'environment/Dockerfile': 'FROM python\nCOPY . /app/' };
+  await expect(loadTask(await write('both', both))).rejects.toThrow(/\.dockerignore: it leaves files out/);
+});
+
+test('the agent does not see the canary at the beginning of an instruction', async () => {
+  const text = '<!-- benchmark canary GUID 1 -->\n# CANARY 2\n\nDo it.\n# A canary is a bird.';
+  expect((await loadTask(await write('marked', { 'instruction.md': text }))).instruction).toBe(
+    'Do it.\n# A canary is a bird.',
+  );
 });
 
 test.each(['instruction.md', 'task.toml', 'tests/test.sh', 'tests', 'environment'])(

@@ -8,9 +8,12 @@ import { nonRetryable } from '../temporal/non-retryable.ts';
 import { readRun } from '../run/read-run.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { findTask } from '../tasks/row-task.ts';
+import { requireNetwork } from '../tasks/require-network.ts';
 import { agentOf } from '../../core/run-config/agent-file.ts';
 import { agentEnvironment } from '../environments/agent-environment.ts';
+import { isolation } from '../sandbox/isolation.ts';
 import { loadAgent } from '../sandbox/load-agent.ts';
+import { reachedNetwork } from '../sandbox/network.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
 export type OpenTrial = { trialId: string; attempt: number; trialIndex: number; group: GroupPlan };
@@ -30,12 +33,9 @@ export const openTrial =
         // An installation must not use up the agent's time.
         const agent = await loadAgent(agentOf(config.agents, input.group.agent));
         await agentEnvironment(agent, { home: deps.home, signal });
-        await deps.sandboxes.open(
-          key,
-          await findTask(deps.db, input.group.runId, input.group.task, config),
-          signal,
-          config.network,
-        );
+        const task = await findTask(deps.db, input.group.runId, input.group.task, config);
+        requireNetwork(task, agent.name, reachedNetwork(await isolation(), config.network ?? agent.network));
+        await deps.sandboxes.open(key, task, signal, config.network);
         return { ...opened, host: deps.hostQueue };
       }),
     );
