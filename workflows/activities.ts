@@ -52,6 +52,16 @@ export const closing = proxyActivities<Pick<GeneralActivities, 'awaitClosed'>>({
 });
 
 /**
+ * What a blocked run does without a person. It is tried until it succeeds, because the store may be the cause of the block, or until the
+ * run is resumed: a try that has begun is then waited for, so that it cannot release engines that the run has taken again.
+ */
+export const unattended = proxyActivities<Pick<GeneralActivities, 'listRunningGroups' | 'releaseUnusedPool'>>({
+  startToCloseTimeout: '60s',
+  cancellationType: ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+  retry: { initialInterval: '1s', maximumInterval: '30s' },
+});
+
+/**
  * Trials wait in this queue until a host has a slot for their sandbox. When an opening that has begun is cancelled, it is waited for,
  * because nobody else would close what it opened.
  */

@@ -11,9 +11,10 @@ import {
 } from '@temporalio/workflow';
 import type { RunPosition } from '../activities/run/prepare-run.ts';
 import type { RunConfig } from '../core/run-config/run-config.ts';
-import { gpu, preparing, store, waiting } from './activities.ts';
+import { gpu, preparing, store, unattended, waiting } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
 import { attributesOf } from './attributes.ts';
+import { cutGroups } from './cut-groups.ts';
 import { describe } from './describe.ts';
 import { evaluatePolicy } from './evaluate-policy.ts';
 import { grpoIteration } from './grpo-iteration.ts';
@@ -35,9 +36,14 @@ export type RunProgress = {
   /** In milliseconds since the epoch, as is `extendedUntil`, the latest extended deadline of a trial. */
   pausedUntil?: number;
   extendedUntil?: number;
+  /** The run file's `release_engines_after`, for a block before that is read. */
+  releaseEnginesAfter?: number;
+  /** True when the execution before cut groups because it released its engines. Their unfinished trials run again. */
+  wasCut?: boolean;
 };
 
 const POOL_SECONDS = 86_400;
+const PERSON = 'a person: repair the cause, then resume';
 
 /** One execution of `trainRun`: its state, and the steps of its story. */
 export class RunExecution {
@@ -51,6 +57,9 @@ export class RunExecution {
   readonly #isResumed: boolean;
   #rollouts: Rollouts | undefined;
   #extendedUntil: number;
+  /** True when the run has engines with its version, as far as this execution knows. */
+  #isPublished: boolean;
+  #wasCut = false;
   #prepared: RunPosition | undefined;
   /** The next iteration to run, and the version that it samples from. */
   #iteration = 0;
@@ -60,6 +69,7 @@ export class RunExecution {
     this.#runFile = runFile;
     this.#progress = progress;
     this.#extendedUntil = progress.extendedUntil ?? 0;
+    this.#isPublished = progress.published === true;
     const extend = (until: number) => void (this.#extendedUntil = Math.max(this.#extendedUntil, until));
     this.#status = new RunStatus(this.#runId, (id) => this.#rollouts?.ended(id), extend);
     this.#operator = new Operator(this.#runId, this.#status, progress.pausedUntil ?? 0, () =>
@@ -107,25 +117,14 @@ export class RunExecution {
 
   /** Takes a pool of engines and publishes the policy version to them, unless they have it from the execution before. */
   async takeEngines(): Promise<void> {
-    const [runId, version] = [this.#runId, this.#policyVersion];
     // A run that is redone after its end has released its pool.
-    if (this.#progress.published && (await this.#untilDone(() => store.poolHas({ runId, version })))) return;
-    await this.#untilDone(async () => {
-      this.#status.enter('waiting for engines', 'engines that no other run has', POOL_SECONDS);
-      await waiting(POOL_SECONDS * 1000).acquirePool({ runId });
-      const { train } = this.#config.deadlines;
-      this.#status.enter('publish', 'the trainer to load the model', train);
-      if (version === 0) await loadBase(runId, train);
-      const reportWait = async (waitsFor: string, seconds?: number) =>
-        this.#status.waitFor(waitsFor, seconds === undefined ? null : Date.now() + seconds * 1000);
-      await reportWait(...enginesOf(version));
-      await publish({ runId, version }, reportWait);
-    });
+    this.#isPublished = this.#isPublished && (await this.#untilDone(() => this.#poolHasVersion()));
+    if (!this.#isPublished) await this.#untilDone(() => this.#acquireAndPublish());
   }
 
   async evaluateBaseModel(): Promise<void> {
     if (this.#iteration > 0 || !this.#config.evaluation.before) return;
-    await this.#untilDone(() => this.#withRepairs(() => this.#evaluate()));
+    await this.#evaluateAlone();
   }
 
   /** True when this execution has an iteration to run, also if a person asked for a stop, which takes effect after an iteration. */
@@ -157,14 +156,21 @@ export class RunExecution {
   nextExecution(): [runFile: unknown, progress: RunProgress] {
     const { changed, pausedUntil } = this.#operator;
     const at = { iteration: this.#iteration, policyVersion: this.#policyVersion };
-    return [changed ?? this.#runFile, { at, published: true, pausedUntil, extendedUntil: this.#extendedUntil }];
+    const progress = {
+      at,
+      published: true,
+      pausedUntil,
+      extendedUntil: this.#extendedUntil,
+      releaseEnginesAfter: this.#releaseEnginesAfter,
+      wasCut: this.#wasCut,
+    };
+    return [changed ?? this.#runFile, progress];
   }
 
   /** Evaluates the last version and ends the run. */
   async finish(): Promise<RunStatusReport> {
     this.#report.policy_version = this.#policyVersion;
-    if (this.#latestConfig.evaluation.after && this.#policyVersion > 0)
-      await this.#untilDone(() => this.#withRepairs(() => this.#evaluate()));
+    if (this.#latestConfig.evaluation.after && this.#policyVersion > 0) await this.#evaluateAlone();
     this.#status.enter('completed');
     await this.#end('completed');
     return this.#report;
@@ -190,7 +196,40 @@ export class RunExecution {
     return this.#operator.changed ?? this.#config;
   }
 
+  /** Absent in a run that a release without this setting began. Such a run keeps its engines, because its history has no timer for them. */
+  get #releaseEnginesAfter(): number | undefined {
+    const config = this.#operator.changed ?? this.#prepared?.config;
+    return config?.release_engines_after ?? this.#progress.releaseEnginesAfter;
+  }
+
+  #poolHasVersion(): Promise<boolean> {
+    return store.poolHas({ runId: this.#runId, version: this.#policyVersion });
+  }
+
+  async #acquireAndPublish(): Promise<void> {
+    const [runId, version] = [this.#runId, this.#policyVersion];
+    this.#status.enter('waiting for engines', 'engines that no other run has', POOL_SECONDS);
+    await waiting(POOL_SECONDS * 1000).acquirePool({ runId });
+    const { train } = this.#config.deadlines;
+    this.#status.enter('publish', 'the trainer to load the model', train);
+    if (version === 0) await loadBase(runId, train);
+    const reportWait = async (waitsFor: string, seconds?: number) =>
+      this.#status.waitFor(waitsFor, seconds === undefined ? null : Date.now() + seconds * 1000);
+    await reportWait(...enginesOf(version));
+    await publish({ runId, version }, reportWait);
+    this.#isPublished = true;
+  }
+
+  /** Takes engines again after a block in which the run released them. */
+  async #takeEnginesAgain(): Promise<void> {
+    if (this.#isPublished) return;
+    // A resume may have come before they were released.
+    this.#isPublished = await this.#poolHasVersion();
+    if (!this.#isPublished) await this.#acquireAndPublish();
+  }
+
   async #sampleAndTrain(isAgain: boolean): Promise<number> {
+    await this.#takeEnginesAgain();
     const { take } = this.#report;
     const [runId, iteration, policyVersion, rollouts] = [
       this.#runId,
@@ -206,7 +245,7 @@ export class RunExecution {
     this.#status.enter('rollout');
     const ready = async () =>
       rollouts?.untilReady({
-        reopen: isAgain || this.#isResumed,
+        reopen: isAgain || this.#isResumed || this.#wasCut || this.#progress.wasCut === true,
         seconds: deadlines.iteration,
         onChange: (rollout, until) => this.#status.showRollout(rollout, until),
         whilePaused: () => this.#operator.whilePaused(),
@@ -238,6 +277,14 @@ export class RunExecution {
   /** Runs work that needs engines, and repairs lost ones meanwhile. */
   #withRepairs<T>(work: () => Promise<T>): Promise<T> {
     return this.#pool.during(work, () => Date.now() < this.#operator.pausedUntil);
+  }
+
+  /** Evaluates while no rollout is under way. */
+  #evaluateAlone(): Promise<void> {
+    return this.#untilDone(async () => {
+      await this.#takeEnginesAgain();
+      await this.#withRepairs(() => this.#evaluate());
+    });
   }
 
   /** Samples the held-out tasks from the current version. */
@@ -281,13 +328,47 @@ export class RunExecution {
         this.#report.reason = describe(error);
         this.#operator.block();
         this.#status.enter('blocked');
-        this.#status.waitFor('a person: repair the cause, then resume');
+        this.#status.waitFor(PERSON);
         await this.#writeStatus('blocked', this.#report.reason);
-        await this.#operator.untilResumed();
+        await this.#untilResumed();
         await this.#writeStatus('running');
         this.#report.reason = null;
         this.#status.enter(before);
       }
+    }
+  }
+
+  /** Waits for a person. Meanwhile the run releases its engines, when that is due. */
+  async #untilResumed(): Promise<void> {
+    const blocked = new CancellationScope();
+    const releasing = blocked.run(() => this.#releaseEngines()).catch(() => {});
+    await this.#operator.untilResumed();
+    blocked.cancel();
+    await releasing;
+  }
+
+  async #releaseEngines(): Promise<void> {
+    await this.#untilReleaseIsDue();
+    const runId = this.#runId;
+    this.#status.waitFor(`${PERSON}; its engines are being released`);
+    // Also a run that is resumed now waits for the end of the groups that it has cut.
+    if (await CancellationScope.nonCancellable(() => cutGroups(runId))) this.#wasCut = true;
+    if (CancellationScope.current().consideredCancelled) return;
+    // An answer may be lost, so the engines count as released from here on.
+    this.#isPublished = false;
+    const hadEngines = await unattended.releaseUnusedPool({ runId });
+    this.#status.waitFor(hadEngines ? `${PERSON}; its engines were released` : PERSON);
+  }
+
+  /** Waits for `release_engines_after`, which a person may change meanwhile, if the engines have a version of the run. */
+  async #untilReleaseIsDue(): Promise<void> {
+    const start = Date.now();
+    await condition(() => this.#releaseEnginesAfter !== undefined);
+    if (!this.#isPublished) return;
+    const due = () => start + (this.#releaseEnginesAfter ?? 0) * 1000;
+    for (let until = due(); Date.now() < until; until = due()) {
+      this.#status.waitFor(`${PERSON}; its engines are released at ${new Date(until).toISOString()}`);
+      await condition(() => due() !== until, until - Date.now());
     }
   }
 

@@ -128,6 +128,134 @@ test('a run whose train step fails is blocked, and a resume repeats the train st
   expect(world.takes.get(0)).toBe(1);
 });
 
+test('a blocked run releases its engines at the time that its settings say, and publishes its version again after a resume', async () => {
+  const world = new FakeWorld();
+  world.config.groups_per_iteration = 1;
+  world.config.iterations = 1;
+  const disk = new FullDisk();
+  world.trainStep = disk.work;
+  await workers(world, async () => {
+    const run = await start(newId());
+    const waitsFor = async () => (await run.query<RunStatusReport>('status')).waits_for ?? '';
+    await until(async () => (await waitsFor()).includes('its engines are released at'));
+    await run.executeUpdate('configure', { args: [{ release_engines_after: 0 }] });
+    await until(async () => (await waitsFor()).endsWith('its engines were released'));
+    disk.isFull = false;
+    await run.executeUpdate('resume');
+    await run.result();
+  });
+  expect(world.log.filter((entry) => !/^(seal|end|completed|releasePool)/.test(entry))).toEqual([
+    'acquirePool',
+    'publish 0 1',
+    'sample 0 from 0',
+    'blocked',
+    'releaseUnusedPool',
+    'running',
+    'acquirePool',
+    'publish 0 1',
+    'train 1',
+    'record 1',
+    'publish 1 1',
+    'close 0.1',
+  ]);
+});
+
+test('a blocked run that has published nothing releases its engines at once', async () => {
+  const world = new FakeWorld();
+  world.config.groups_per_iteration = 1;
+  world.config.iterations = 1;
+  const disk = new FullDisk();
+  const loadBase = async () => {
+    await disk.work();
+    return {};
+  };
+  const activities = {
+    trialgate: world.general(),
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: { ...world.gpu(), loadBase },
+  };
+  await withWorkers(environment, activities, async () => {
+    const run = await start(newId());
+    await until(() => world.count('releaseUnusedPool') === 1);
+    disk.isFull = false;
+    await run.executeUpdate('resume');
+    await run.result();
+  });
+  expect(world.log.filter((entry) => /^(acquire|releaseUnused|publish)/.test(entry))).toEqual([
+    'acquirePool',
+    'releaseUnusedPool',
+    'acquirePool',
+    'publish 0 1',
+    'publish 1 1',
+  ]);
+});
+
+test('a run that is blocked before it has read its settings again releases its engines, and publishes the version of its iteration after a resume', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { groups_per_iteration: 1, iterations: 2, release_engines_after: 0 });
+  const disk = new FullDisk();
+  const general = world.general();
+  const prepareRun: typeof general.prepareRun = async () => {
+    if (world.count('close 0.1') === 1) await disk.work();
+    return general.prepareRun();
+  };
+  const activities = {
+    trialgate: { ...general, prepareRun },
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: world.gpu(),
+  };
+  await withWorkers(environment, activities, async () => {
+    const run = await start(newId());
+    await until(() => world.count('releaseUnusedPool') === 1);
+    disk.isFull = false;
+    await environment.client.workflow.getHandle(run.workflowId).executeUpdate('resume');
+    await run.result();
+  });
+  expect(world.log.filter((entry) => /^(acquire|releaseUnused|publish|close)/.test(entry))).toEqual([
+    'acquirePool',
+    'publish 0 1',
+    'publish 1 1',
+    'close 0.1',
+    'releaseUnusedPool',
+    'acquirePool',
+    'publish 1 1',
+    'publish 2 1',
+    'close 1.1',
+  ]);
+});
+
+test('a blocked run that is resumed before its engines could be released keeps them', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { groups_per_iteration: 1, iterations: 1, release_engines_after: 0 });
+  const disk = new FullDisk();
+  world.trainStep = disk.work;
+  let tries = 0;
+  const releaseUnusedPool = async () => {
+    tries++;
+    throw ApplicationFailure.retryable('an evaluation on demand uses them');
+  };
+  const activities = {
+    trialgate: { ...world.general(), releaseUnusedPool },
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: world.gpu(),
+  };
+  await withWorkers(environment, activities, async () => {
+    const run = await start(newId());
+    await until(() => tries > 0);
+    disk.isFull = false;
+    await run.executeUpdate('resume');
+    await run.result();
+  });
+  expect(world.log.filter((entry) => /^(acquire|publish)/.test(entry))).toEqual([
+    'acquirePool',
+    'publish 0 1',
+    'publish 1 1',
+  ]);
+});
+
 test('a resume that arrives while a run’s status `blocked` is still being written makes the run go on', async () => {
   const world = new FakeWorld();
   const id = newId();
@@ -248,7 +376,7 @@ test('a run finds by itself that an engine came back during a rollout, and publi
 test('a blocked or paused run does not poll its engines', async () => {
   const world = new FakeWorld();
   world.trainStep = new FullDisk().work;
-  /** Returns the number of timers under way. A pause has one. */
+  /** Returns the number of timers under way. A pause has one, and so has a block, after which the engines are released. */
   const timers = async (run: Awaited<ReturnType<typeof start>>) => {
     const { events } = await run.fetchHistory();
     const begun = events?.filter((event) => event.timerStartedEventAttributes).length ?? 0;
@@ -259,8 +387,10 @@ test('a blocked or paused run does not poll its engines', async () => {
   };
   await workers(world, async () => {
     const blocked = await start(newId());
-    await until(async () => (await blocked.query<RunStatusReport>('status')).phase === 'blocked');
-    expect(await timers(blocked)).toBe(0);
+    await until(async () =>
+      (await blocked.query<RunStatusReport>('status')).waits_for?.includes('its engines are released at'),
+    );
+    expect(await timers(blocked)).toBe(1);
     const paused = await start(newId(), { pausedUntil: Date.now() + 3_600_000 });
     await until(async () => (await paused.query<RunStatusReport>('status')).phase === 'paused');
     expect(await timers(paused)).toBe(1);

@@ -8,7 +8,7 @@ import { groups, poolWaits, replicas, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
 import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
-import { acquirePool, releasePool, returnPool } from '../pool/acquire-pool.ts';
+import { acquirePool, releasePool, releaseUnusedPool, returnPool } from '../pool/acquire-pool.ts';
 import { borrowPool } from '../pool/borrow-pool.ts';
 import type { Deps } from '../deps.ts';
 import { Graders } from '../reward/graders.ts';
@@ -115,7 +115,28 @@ test('of the runs that wait for engines, the one that began to wait first gets t
     .set({ seenAt: new Date(Date.now() - 60_000) })
     .where(eq(poolWaits.runId, 'third'));
   await wants('second');
-  expect(await readQueue(db)).toEqual({ owner: 'second', waiting: [] });
+  expect(await readQueue(db)).toEqual({ owner: 'second', waiting: [], blocked: [] });
+});
+
+test('the engines of a blocked run are released once no evaluation uses them, and later evaluations of the run wait', async () => {
+  await acquirePool(deps)({ runId: 'first' });
+  await db.update(replicas).set({ weightVersion: 'first@1' });
+  await db.update(runs).set({ status: 'blocked' }).where(eq(runs.id, 'first'));
+  expect(await readQueue(db)).toEqual({ owner: 'first', waiting: [], blocked: [] });
+  await underWay('first', async () => {
+    await underWay('first/publish', async () => {
+      await expect(releaseUnusedPool(deps)({ runId: 'first' })).rejects.toMatchObject({
+        type: 'pool_busy',
+        nonRetryable: false,
+      });
+    });
+    expect(await borrowPool(deps)({ runId: 'first' })).toEqual({ version: 1, published: true });
+    expect(await releaseUnusedPool(deps)({ runId: 'first' })).toBe(true);
+    expect(await owners()).toEqual([null]);
+    expect(await readQueue(db)).toEqual({ owner: null, waiting: [], blocked: ['first'] });
+    expect(await releaseUnusedPool(deps)({ runId: 'first' })).toBe(false);
+    await expect(borrowPool(deps)({ runId: 'first' })).rejects.toMatchObject({ type: 'pool_busy' });
+  });
 });
 
 test('an evaluation that is refused because a run has the engines fails at once without a retry, so that this run can publish', async () => {

@@ -1,6 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray, isNotNull, ne } from 'drizzle-orm';
 import { endWait, noteWait, readWaits } from '../../store/queries/pool-queue.ts';
+import type { Executor } from '../../store/queries/transaction.ts';
 import { DEPLOYMENT_POOL, replicas, runs } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import { isRunning } from '../temporal/is-running.ts';
@@ -33,7 +34,7 @@ export const acquirePool =
         if (busy)
           throw ApplicationFailure.create({
             type: 'pool_busy',
-            message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends`,
+            message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends or releases it`,
           });
         const [first] = await readWaits(tx, queue);
         const isOwner = rows.some((row) => row.runId === runId);
@@ -71,18 +72,34 @@ async function withRunReason<T>(deps: Deps, runId: string, work: () => Promise<T
 export const releasePool =
   (deps: Deps) =>
   async (input: { runId: string }): Promise<void> => {
-    if (!(await isRunning(deps, `${input.runId}/publish`))) await release(deps, input.runId);
+    if (!(await isRunning(deps, `${input.runId}/publish`))) await release(deps.db, input.runId);
   };
+
+/**
+ * Releases the pool of a blocked run. Fails, to be tried again, while a publication, a repair or an evaluation on demand uses the pool.
+ * Returns true when the run had engines.
+ */
+export const releaseUnusedPool =
+  (deps: Deps) =>
+  ({ runId }: { runId: string }): Promise<boolean> =>
+    deps.db.transaction(async (tx) => {
+      // An evaluation that begins after this check waits for these rows, and then finds no engine of the run.
+      const rows = await tx.select().from(replicas).where(eq(replicas.runId, runId)).for('update');
+      if (await isRunning(deps, `${runId}/publish`))
+        throw ApplicationFailure.retryable(`${runId}/publish uses the engines of run ${runId}`, 'pool_busy');
+      await release(tx, runId);
+      return rows.length > 0;
+    });
 
 /** Releases the pool at the end of an evaluation on demand, unless its run is under way and keeps it. */
 export const returnPool =
   (deps: Deps) =>
   async (input: { runId: string }): Promise<void> => {
-    if (!(await isRunning(deps, input.runId))) await release(deps, input.runId);
+    if (!(await isRunning(deps, input.runId))) await release(deps.db, input.runId);
   };
 
 /** Makes the pool free for others. Engines that only this run's file named are removed. */
-async function release({ db }: Deps, runId: string): Promise<void> {
+async function release(db: Executor, runId: string): Promise<void> {
   await endWait(db, runId);
   await db.delete(replicas).where(and(eq(replicas.runId, runId), ne(replicas.pool, DEPLOYMENT_POOL)));
   await db
@@ -96,6 +113,6 @@ async function releaseDeadOwners(deps: Deps, runId: string, pool: string): Promi
   const owned = and(eq(replicas.pool, pool), isNotNull(replicas.runId), ne(replicas.runId, runId));
   for (const { owner } of await deps.db.selectDistinct({ owner: replicas.runId }).from(replicas).where(owned)) {
     if (owner === null || (await isRunning(deps, owner)) || (await isRunning(deps, `${owner}/publish`))) continue;
-    await release(deps, owner);
+    await release(deps.db, owner);
   }
 }

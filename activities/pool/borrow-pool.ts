@@ -46,17 +46,19 @@ function asBusy(error: unknown): never {
 }
 
 async function sharedVersion({ db }: Deps, runId: string, wanted: number | undefined): Promise<number> {
+  // The lock waits until `releaseUnusedPool` has released the engines of a blocked run.
   const rows = await db
     .select()
     .from(replicas)
-    .where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)));
+    .where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)))
+    .for('share');
   const [version] = rows.flatMap(({ weightVersion }) =>
     weightVersion?.startsWith(`${runId}@`) ? [Number(weightVersion.slice(runId.length + 1))] : [],
   );
   if (version === undefined)
     throw ApplicationFailure.create({
       type: 'pool_busy',
-      message: `run ${runId} has no engine with a version yet`,
+      message: `run ${runId} has no engine with a version: it has not published yet, or it is blocked and its engines were released`,
       nonRetryable: true,
     });
   if (wanted === undefined || wanted === version) return version;

@@ -1,5 +1,5 @@
 import type { Deps } from '../deps.ts';
-import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
+import { acquirePool, releasePool, returnPool, releaseUnusedPool } from './acquire-pool.ts';
 import { borrowPool } from './borrow-pool.ts';
 import { awaitPool, hasLostReplica, missingVersion, poolHas } from './check-pool.ts';
 import { beginPublication, endPublication } from './publication.ts';
@@ -16,4 +16,5 @@ export const poolActivities = (deps: Deps) => ({
   poolHas: poolHas(deps),
   releasePool: releasePool(deps),
   returnPool: returnPool(deps),
+  releaseUnusedPool: releaseUnusedPool(deps),
 });

@@ -52,8 +52,11 @@ async function readStore(config: Deployment): Promise<{ warnings: string[]; queu
 
 type Queue = Awaited<ReturnType<typeof readQueue>>;
 
-function queueLine({ owner, waiting }: Queue): string {
-  const line = owner === null ? 'engines: no run has them' : `engines: run ${owner} has them`;
+function queueLine({ owner, waiting, blocked }: Queue): string {
   const names = waiting.map(({ runId, since }) => `${runId} (since ${since.toISOString().slice(11, 19)} UTC)`);
-  return names.length === 0 ? line : `${line}; waiting: ${names.join(', ')}`;
+  return [
+    owner === null ? 'engines: no run has them' : `engines: run ${owner} has them`,
+    ...(names.length === 0 ? [] : [`waiting: ${names.join(', ')}`]),
+    ...(blocked.length === 0 ? [] : [`blocked, without engines: ${blocked.join(', ')}`]),
+  ].join('; ');
 }

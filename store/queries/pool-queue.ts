@@ -1,6 +1,6 @@
-import { and, asc, eq, sql } from 'drizzle-orm';
+import { and, asc, eq, isNull, notExists, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { poolWaits, replicas, DEPLOYMENT_POOL } from '../schema.ts';
+import { poolWaits, replicas, runs, DEPLOYMENT_POOL } from '../schema.ts';
 import type { Executor } from './transaction.ts';
 
 /** A run that waits tries again every 5 s at the latest. */
@@ -28,11 +28,22 @@ export function readWaits(db: Executor, pool: string): Promise<{ runId: string; 
     .orderBy(asc(poolWaits.since), asc(poolWaits.runId));
 }
 
-/** Returns the run that owns the deployment's engines, if one does, and those that wait for them. */
-export async function readQueue(
-  db: Database,
-): Promise<{ owner: string | null; waiting: { runId: string; since: Date }[] }> {
+type Queue = {
+  owner: string | null;
+  waiting: { runId: string; since: Date }[];
+  /** Blocked runs without engines. */ blocked: string[];
+};
+
+/** Returns the run that owns the deployment's engines, if one does, those that wait for them, and those that wait for a person before. */
+export async function readQueue(db: Database): Promise<Queue> {
   const pool = await db.select({ runId: replicas.runId }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));
   const owner = pool.find(({ runId }) => runId !== null)?.runId ?? null;
-  return { owner, waiting: await readWaits(db, DEPLOYMENT_POOL) };
+  const owned = db.select().from(replicas).where(eq(replicas.runId, runs.id));
+  const blocked = await db
+    .select({ id: runs.id })
+    .from(runs)
+    // A rescoring needs no engines.
+    .where(and(eq(runs.status, 'blocked'), isNull(runs.rescores), notExists(owned)))
+    .orderBy(asc(runs.createdAt));
+  return { owner, waiting: await readWaits(db, DEPLOYMENT_POOL), blocked: blocked.map(({ id }) => id) };
 }

@@ -1,9 +1,6 @@
 import { expect, test } from 'vitest';
 import type { PublishInput } from '../../core/gpu-contract.ts';
-import { Graders } from '../../activities/reward/graders.ts';
-import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
 import { confirmedReplicas } from '../support/fakes/confirmed-replicas.ts';
-import { allActivities } from '../support/harness/all-activities.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
 import { FakeEngine } from '../support/fakes/fake-engine.ts';
@@ -13,7 +10,7 @@ import { FakeWorld } from '../support/fakes/fake-activities.ts';
 import { hold } from '../histories/stage.ts';
 import { withWorkers } from '../support/harness/workflow-worker.ts';
 import { useTemporal } from '../support/harness/use-temporal.ts';
-import { recordsOver } from '../support/harness/records-over.ts';
+import { poolOver, recordsOver } from '../support/harness/records-over.ts';
 import { startRun } from '../../cli/run/start-run.ts';
 
 const store = useDatabase();
@@ -26,28 +23,8 @@ test('an engine that restarts during a rollout gets the version published again 
   const engines = await Promise.all([new FakeEngine().start(), new FakeEngine().start()]);
   const world = new FakeWorld();
   const { held, free } = hold(world, /./);
-  const real = allActivities({
-    db: store.db,
-    temporal: environment.client,
-    gatewayUrls: [],
-    home,
-    secret: '',
-    hostQueue: 'host',
-    sandboxes: new HostSandboxes(home, 8),
-    graders: new Graders(home),
-  });
-  const { acquirePool, beginPublication, endPublication, hasLostReplica, missingVersion, poolHas, releasePool } = real;
-  const records = recordsOver(world, { db: store.db, temporal: environment.client, home });
-  const general = {
-    ...records,
-    acquirePool,
-    beginPublication,
-    endPublication,
-    hasLostReplica,
-    missingVersion,
-    poolHas,
-    releasePool,
-  };
+  const place = { db: store.db, temporal: environment.client, home };
+  const general = { ...recordsOver(world, place), ...poolOver(place) };
   const published: { to: string[]; inRotation: string[] }[] = [];
   const publishPolicy = async (input: PublishInput) => {
     const { weight_version, replicas: urls } = input;

@@ -6,14 +6,18 @@ import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
-import { iterations, runs } from '../../store/schema.ts';
+import { attempts, iterations, runs } from '../../store/schema.ts';
 import { useDatabase } from '../support/harness/use-database.ts';
+import type { PublishInput } from '../../core/gpu-contract.ts';
+import { confirmedReplicas } from '../support/fakes/confirmed-replicas.ts';
+import { FakeEngine } from '../support/fakes/fake-engine.ts';
+import { FullDisk } from '../support/fakes/fake-faults.ts';
 import { FakeWorld } from '../support/fakes/fake-activities.ts';
 import { hold } from '../histories/stage.ts';
 import { withWorkers } from '../support/harness/workflow-worker.ts';
 import { useTemporal } from '../support/harness/use-temporal.ts';
 import { INSTALLS } from '../../cli/folders.ts';
-import { recordsOver } from '../support/harness/records-over.ts';
+import { poolOver, recordsOver } from '../support/harness/records-over.ts';
 import { cancelRun } from '../../cli/run/cancel-run.ts';
 import { resumeRun } from '../../cli/run/resume-run.ts';
 import { until } from '../support/harness/until.ts';
@@ -218,4 +222,113 @@ test('a blocked run that is resumed does not count as blocked any more when `res
       await handle.result();
     },
   );
+});
+
+test('a blocked run lets a waiting run have its engines; resumed, it waits its turn and goes on in its take with its own version', async () => {
+  const { db } = store;
+  const { client } = environment;
+  await using folder = await temporaryHome();
+  const { home } = folder;
+  const { folder: task } = await taskWith(home, 'true');
+  const engine = await new FakeEngine().start();
+  const config = { ...oneGroup(task), engines: [engine.url] };
+  const world = new FakeWorld();
+  const { held, free } = hold(world, /^patient-/);
+  const { runAgent } = world;
+  const sampled = new Set<string>();
+  world.runAgent = async (input) => {
+    sampled.add(`${input.trialId.split('-')[0]} from ${engine.weightVersion}`);
+    return runAgent(input);
+  };
+  const disk = new FullDisk();
+  const trainStep = async (input: { version: number }) => {
+    if (engine.weightVersion === 'stuck@0') await disk.work();
+    return world.gpu().trainStep(input);
+  };
+  const published: string[] = [];
+  const publishPolicy = async (input: PublishInput) => {
+    engine.weightVersion = input.weight_version;
+    published.push(input.weight_version);
+    return { replicas: confirmedReplicas(input) };
+  };
+  const place = { db, temporal: client, home };
+  const general = { ...recordsOver(world, place), ...poolOver(place) };
+  const isSaid = async (runId: string, reason: string) =>
+    (await db.select().from(runs).where(eq(runs.id, runId)))[0]?.reason?.includes(reason);
+  await withWorkers(
+    environment,
+    {
+      trialgate: general,
+      sandboxes: { openTrial: general.openTrial },
+      host: world.host(),
+      gpu: { ...world.gpu(), publishPolicy, trainStep },
+    },
+    async () => {
+      const stuck = await startRun(client, 'stuck', config);
+      await until(() => isSaid('stuck', 'the disk is full'));
+      const patient = await startRun(client, 'patient', config);
+      await until(() => isSaid('patient', 'belongs to run stuck'));
+      await stuck.executeUpdate('configure', { args: [{ release_engines_after: 0 }] });
+      await until(() => held.size === 2);
+      disk.isFull = false;
+      await resumeRun({ client, db }, 'stuck');
+      await until(() => isSaid('stuck', 'belongs to run patient'));
+      free();
+      await Promise.all([patient.result(), stuck.result()]);
+    },
+  );
+  expect(published).toEqual(['stuck@0', 'patient@0', 'patient@1', 'stuck@0', 'stuck@1']);
+  expect([...sampled]).toEqual(['stuck from stuck@0', 'patient from patient@0']);
+  const takes = await db.select().from(iterations).where(eq(iterations.runId, 'stuck'));
+  expect(takes.map(({ iteration, take, status }) => [iteration, take, status])).toEqual([[0, 1, 'done']]);
+  await engine.stop();
+});
+
+test('the stragglers of a blocked run are cut before its engines are released, and run again after a resume', async () => {
+  const { db } = store;
+  const { client } = environment;
+  await using folder = await temporaryHome();
+  const { home } = folder;
+  const { folder: task } = await taskWith(home, 'true');
+  const config = runConfig.parse({
+    ...oneGroup(task),
+    group_size: 3,
+    group_quorum: 2,
+    stragglers: 'carry_over',
+    max_staleness: 1,
+    release_engines_after: 0,
+  });
+  const world = new FakeWorld();
+  const { free } = hold(world, /^straggling-0\.1-0-2$/);
+  const disk = new FullDisk();
+  world.trainStep = disk.work;
+  const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home });
+  const attemptsOfStraggler = async () =>
+    (await db.select().from(attempts).where(eq(attempts.trialId, 'straggling-0.1-0-2')).orderBy(attempts.attempt)).map(
+      ({ outcome }) => outcome,
+    );
+  const atRelease: unknown[] = [];
+  const releaseUnusedPool: typeof general.releaseUnusedPool = async () => {
+    atRelease.push(await attemptsOfStraggler());
+    return general.releaseUnusedPool();
+  };
+  await withWorkers(
+    environment,
+    {
+      trialgate: { ...general, openTrial, releaseUnusedPool },
+      sandboxes: { openTrial },
+      host: world.host(),
+      gpu: world.gpu(),
+    },
+    async () => {
+      const run = await startRun(client, 'straggling', config);
+      await until(() => atRelease.length > 0);
+      free();
+      disk.isFull = false;
+      await resumeRun({ client, db }, 'straggling');
+      await run.result();
+    },
+  );
+  expect(atRelease).toEqual([['cancelled']]);
+  expect(await attemptsOfStraggler()).toEqual(['cancelled', 'scored']);
 });

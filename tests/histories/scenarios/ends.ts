@@ -69,7 +69,7 @@ export async function cancelled(stage: Stage): Promise<void> {
   });
 }
 
-/** A run that is blocked by its train step and resumed, then blocked by a publication that goes back to the version before, and resumed. */
+/** A run that is blocked by its train step and resumed, then blocked by a publication that goes back to the version before, releases its engines, and is resumed. */
 export async function blocked(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   let isBroken = true;
@@ -82,6 +82,8 @@ export async function blocked(stage: Stage): Promise<void> {
     isBroken = false;
     await run.executeUpdate('resume');
     await until(() => stage.phaseIs('blocked', 'blocked'));
+    await run.executeUpdate('configure', { args: [{ release_engines_after: 0 }] });
+    await until(() => world.count('releaseUnusedPool') === 1);
     isRefusing = false;
     await run.executeUpdate('resume');
     await stage.ended('blocked');

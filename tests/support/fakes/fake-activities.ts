@@ -18,6 +18,8 @@ export class FakeWorld {
   readonly planned = new Set<string>();
   readonly ended = new Set<string>();
   poolWhole = true;
+  /** False after a blocked run has released its engines. */
+  hasPool = true;
   published = 0;
   blockedReason = '';
   runAgent: (input: AgentInput) => Promise<Awaited<ReturnType<AllActivities['runAgent']>>> = async () => ({
@@ -63,8 +65,16 @@ export class FakeWorld {
       }));
     return {
       prepareRun: async () => ({ config: this.config, iteration: 0, policyVersion: 0 }),
-      acquirePool: async () => note('acquirePool'),
+      acquirePool: async () => {
+        note('acquirePool');
+        this.hasPool = true;
+      },
       releasePool: async () => note('releasePool'),
+      releaseUnusedPool: async () => {
+        note('releaseUnusedPool');
+        this.hasPool = false;
+        return true;
+      },
       planBase: async () => ({}),
       recordBase: async () => {},
       setRunStatus: async ({ status, reason }: { status: string; reason?: string }) => {
@@ -119,7 +129,7 @@ export class FakeWorld {
         return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', trialIndex: Number(trialIndex) };
       },
       sealTrial: (input: { trialId: string; attempt: number; outcome: Outcome }) => this.sealTrial(input),
-      poolHas: async () => true,
+      poolHas: async () => this.hasPool,
       missingVersion: async () => (this.poolWhole ? null : this.published),
       listRunningGroups: async () => [...this.planned].filter((id) => !this.ended.has(id)),
       hasLostReplica: async () => !this.poolWhole,

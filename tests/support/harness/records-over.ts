@@ -10,24 +10,49 @@ import type { Database } from '../../../store/database.ts';
 import { policyVersions } from '../../../store/schema.ts';
 import type { FakeWorld } from '../fakes/fake-activities.ts';
 
+type Place = { db: Database; temporal: Client; home: string };
+
 const NO_WEIGHTS = { checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } };
 
-/** Returns the real activities for runs, takes, groups, trials and batches, over a fake engine pool and trainer. */
-export function recordsOver(
-  world: FakeWorld,
-  { db, temporal, home }: { db: Database; temporal: Client; home: string },
-) {
-  const sandboxes = new HostSandboxes(home, 64);
-  const real = allActivities({
+const realActivities = ({ db, temporal, home }: Place) =>
+  allActivities({
     db,
     temporal,
     gatewayUrls: [],
     home,
     secret: 'a secret of sixteen characters',
     hostQueue: 'host',
-    sandboxes,
+    sandboxes: new HostSandboxes(home, 64),
     graders: new Graders(home),
   });
+
+/** Returns the real activities of a run's engines, for tests whose engines are not fake. */
+export function poolOver(place: Place) {
+  const {
+    acquirePool,
+    beginPublication,
+    endPublication,
+    hasLostReplica,
+    missingVersion,
+    poolHas,
+    releasePool,
+    releaseUnusedPool,
+  } = realActivities(place);
+  return {
+    acquirePool,
+    beginPublication,
+    endPublication,
+    hasLostReplica,
+    missingVersion,
+    poolHas,
+    releasePool,
+    releaseUnusedPool,
+  };
+}
+
+/** Returns the real activities for runs, takes, groups, trials and batches, over a fake engine pool and trainer. */
+export function recordsOver(world: FakeWorld, place: Place) {
+  const { db } = place;
   const {
     awaitGroup,
     checkEvaluation,
@@ -48,7 +73,7 @@ export function recordsOver(
     prepareRun,
     sealTrial,
     setRunStatus,
-  } = real;
+  } = realActivities(place);
   const fakes = world.general();
   return {
     ...fakes,
