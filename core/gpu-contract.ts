@@ -25,6 +25,8 @@ export type TrainStepInput = {
   batch_path: string;
   batch_sha256: string;
   home: string;
+  /** The checkpoint of the run's best version so far, which the step does not prune; absent: no version has a reward. */
+  best_checkpoint?: string | undefined;
   trainer: TrainerSettings;
 };
 

@@ -1,6 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, eq, sql } from 'drizzle-orm';
+import { and, eq, inArray, sql } from 'drizzle-orm';
 import { join } from 'node:path';
+import { bestVersion } from '../../store/queries/best-version.ts';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { batches, iterations, policyVersions, runs } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
@@ -31,6 +32,7 @@ export const assembleBatch =
       const [made] = await deps.db.select().from(batches).where(ofTake(batches, input));
       if (!made) await chooseTrials(deps.db, config, input);
       const file = made ?? (await writeSamples(deps, config, input, signal));
+      const best = await bestVersion(deps.db, runId, config.reward_weights);
       return deps.db.transaction(async (tx) => {
         const [found] = await tx.select().from(iterations).where(here).for('update');
         const row = requireOpenTake(found, `${iteration}.${take}`);
@@ -45,10 +47,11 @@ export const assembleBatch =
           version = (run?.next ?? 2) - 1;
           await tx.update(iterations).set({ trainedVersion: version }).where(here);
         }
-        const [parent] = await tx
+        const versions = await tx
           .select()
           .from(policyVersions)
-          .where(and(eq(policyVersions.runId, runId), eq(policyVersions.version, row.policyVersion)));
+          .where(and(eq(policyVersions.runId, runId), inArray(policyVersions.version, [row.policyVersion, best ?? 0])));
+        const parent = versions.find((each) => each.version === row.policyVersion);
         if (!parent) throw new Error(`run ${runId} has no policy version ${row.policyVersion}`);
         return {
           samples,
@@ -60,6 +63,7 @@ export const assembleBatch =
             batch_path: path,
             batch_sha256: sha256,
             home: deps.home,
+            best_checkpoint: versions.find((each) => each.version === best)?.checkpoint,
             trainer: trainerSettingsOf(config),
           },
         };

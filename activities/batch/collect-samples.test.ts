@@ -163,7 +163,7 @@ test('a batch’s metrics count the trials, tokens, rewards and seconds that it 
   ).toBe(true);
 });
 
-test('a batch waits for its teacher, holds the teacher’s answer for each sampled token, and never changes afterwards', async () => {
+test('a batch waits for its teacher, holds the teacher’s answer for each sampled token, and never changes afterwards; its step keeps the best checkpoint', async () => {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-teacher-'));
   const teacher = await new ScriptedTeacher().start();
   const assemble = (): Promise<AssembledBatch> =>
@@ -179,7 +179,10 @@ test('a batch waits for its teacher, holds the teacher’s answer for each sampl
     await expect(assemble()).rejects.toThrow(`the teacher at ${teacher.url}/v1 cannot be reached`);
     expect(await store.db.select().from(batches)).toEqual([]);
     await teacher.start();
+    await store.db.update(policyVersions).set({ checkpoint: '/best' }).where(eq(policyVersions.version, 3));
+    await store.db.update(iterations).set({ status: 'done' }).where(eq(iterations.iteration, 2));
     const { step } = await assemble();
+    expect(step.best_checkpoint).toBe('/best');
     expect(step.trainer.teacher).toEqual({ distillation_loss_coef: 0.5, loss_max_clamp: 10 });
     const rows = tableFromIPC(await readFile(step.batch_path))
       .toArray()

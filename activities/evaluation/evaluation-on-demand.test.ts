@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Database } from '../../store/database.ts';
-import { groups, poolWaits, replicas, runs } from '../../store/schema.ts';
+import { groups, policyVersions, poolWaits, replicas, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
 import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
@@ -76,6 +76,11 @@ test('an evaluation of an ended run takes the engines, evaluates the run’s las
   await expect(borrowPool(deps)({ runId: 'first', version: 9 })).rejects.toMatchObject({
     nonRetryable: true,
     message: 'run first has no policy version 9',
+  });
+  await db.update(policyVersions).set({ prunedAt: new Date() }).where(eq(policyVersions.version, 1));
+  await expect(borrowPool(deps)({ runId: 'first', version: 1 })).rejects.toMatchObject({
+    nonRetryable: true,
+    message: expect.stringContaining('version 1 of run first was pruned when the run completed'),
   });
   await returnPool(deps)({ runId: 'first' });
   expect(await owners()).toEqual([null]);

@@ -2,6 +2,8 @@ import { and, desc, eq, ne, or } from 'drizzle-orm';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { groups, iterations } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
+import { requireNotPruned } from '../run/missing-checkpoint.ts';
+import { nonRetryable } from '../temporal/non-retryable.ts';
 import { mayRun } from './list-running-groups.ts';
 import { batchOf, ofTake, type TakeKey } from './takes.ts';
 
@@ -29,6 +31,7 @@ export const openTake =
       const isResumed = last?.status === 'open' && (input.resume || untouched);
       const take = isResumed ? last.take : (last?.take ?? 0) + 1;
       if (!isResumed) {
+        await nonRetryable(() => requireNotPruned(tx, runId, policyVersion));
         await tx.update(iterations).set({ status: 'superseded' }).where(takes);
         await tx.insert(iterations).values({ runId, iteration, take, policyVersion });
       }

@@ -1,10 +1,11 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, desc, eq } from 'drizzle-orm';
+import { and, desc, eq, isNull } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
 import { endWait } from '../../store/queries/pool-queue.ts';
 import { policyVersions, replicas } from '../../store/schema.ts';
 import { acquirePool } from './acquire-pool.ts';
 import type { Deps } from '../deps.ts';
+import { missingCheckpoint } from '../run/missing-checkpoint.ts';
 import { isRunning } from '../temporal/is-running.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
 
@@ -23,7 +24,7 @@ export const borrowPool =
       if (await isRunning(deps, runId)) return { version: await sharedVersion(deps, runId, version), published: true };
       const versions = and(
         eq(policyVersions.runId, runId),
-        version === undefined ? undefined : eq(policyVersions.version, version),
+        version === undefined ? isNull(policyVersions.prunedAt) : eq(policyVersions.version, version),
       );
       const [row] = await deps.db
         .select()
@@ -32,6 +33,7 @@ export const borrowPool =
         .orderBy(desc(policyVersions.version))
         .limit(1);
       if (!row) throw new TrialgateError('bad_input', `run ${runId} has no policy version ${version ?? 'yet'}`);
+      if (row.prunedAt !== null) throw new TrialgateError('bad_input', missingCheckpoint(row));
       await acquirePool(deps)({ runId }).catch(async (error: unknown) => {
         await endWait(deps.db, runId);
         return asBusy(error);

@@ -81,12 +81,16 @@ export const beginPublication =
       needed: pool.needed,
       min_replicas: pool.needed,
       canary_tolerance: input.version === 0 ? null : base.canaryTolerance,
-      previous: parent && {
-        weight_version: weightVersionOf(input.runId, parent.version),
-        checkpoint: parent.checkpoint,
-        checkpoint_sha256: parent.checkpointSha256,
-        checksums: await readChecksums(db, input.runId, parent.version),
-      },
+      // A run that goes on after its end may have pruned the version before.
+      previous:
+        parent?.prunedAt === null
+          ? {
+              weight_version: weightVersionOf(input.runId, parent.version),
+              checkpoint: parent.checkpoint,
+              checkpoint_sha256: parent.checkpointSha256,
+              checksums: await readChecksums(db, input.runId, parent.version),
+            }
+          : null,
     };
   };
 

@@ -5,6 +5,7 @@ import { TrialgateError } from '../../core/errors.ts';
 import { policyVersions, rows, runs } from '../../store/schema.ts';
 import { weightVersionOf } from '../../core/weight-version.ts';
 import { hasCheckpoint, linkCheckpoint } from './link-checkpoint.ts';
+import { missingCheckpoint } from './missing-checkpoint.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 export type Fork = {
@@ -51,9 +52,7 @@ async function refusal(from: Fork['from'], versions: (typeof policyVersions.$inf
   const there = await Promise.all(
     versions.map(async ({ version, checkpoint }) => ((await hasCheckpoint(checkpoint)) ? [version] : [])),
   );
-  const known = versions.some(({ version }) => version === from.version);
-  const what = known
-    ? `the checkpoint of policy version ${from.version} of run ${from.runId} was removed (\`keep_checkpoints\`)`
-    : `run ${from.runId} has no policy version ${from.version}`;
+  const known = versions.find(({ version }) => version === from.version);
+  const what = known ? missingCheckpoint(known) : `run ${from.runId} has no policy version ${from.version}`;
   return new TrialgateError('bad_input', `${what}; there are ${there.flat().join(', ') || 'none'}`);
 }

@@ -18,7 +18,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { TrialgateError } from '../../core/errors.ts';
 
-const MANIFEST = 'manifest.json';
+export const MANIFEST = 'manifest.json';
 const manifestFile = z.looseObject({ run_id: z.string(), version: z.int(), checkpoint_sha256: z.string() });
 
 /** Returns true when the folder is a finished checkpoint (`gpu-workers/trialgate_gpu/checkpoint.py`) that was not pruned. */

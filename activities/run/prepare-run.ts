@@ -1,7 +1,7 @@
-import { desc, eq } from 'drizzle-orm';
+import { eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
 import { RUN_ID } from '../../core/ids.ts';
-import { iterations, runs } from '../../store/schema.ts';
+import { runs } from '../../store/schema.ts';
 import { checkRun } from './check-run.ts';
 import type { Deps } from '../deps.ts';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
@@ -9,6 +9,7 @@ import type { InstallOptions } from '../environments/run-installer.ts';
 import { checkRows, missingSources, storeRows } from '../tasks/store-rows.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
+import { runPosition } from './run-position.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 export type RunPosition = {
@@ -40,17 +41,7 @@ export const prepareRun =
       }),
     );
     await deps.db.update(runs).set({ status: 'running', reason: null, endedAt: null }).where(eq(runs.id, input.runId));
-    const [last] = await deps.db
-      .select()
-      .from(iterations)
-      .where(eq(iterations.runId, input.runId))
-      .orderBy(desc(iterations.iteration), desc(iterations.take))
-      .limit(1);
-    if (!last) return { config, iteration: 0, policyVersion: 0 };
-    const { iteration, policyVersion, trainedVersion } = last;
-    if (last.status === 'done' && trainedVersion !== null)
-      return { config, iteration: iteration + 1, policyVersion: trainedVersion };
-    return { config, iteration, policyVersion };
+    return { config, ...(await runPosition(deps.db, input.runId)) };
   };
 
 /** Checks a run file. Only a person can repair it, so the workflow fails at once with the reason. */

@@ -1,6 +1,7 @@
 import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Database } from '../../store/database.ts';
+import { isNull } from 'drizzle-orm';
 import { batches, policyVersions } from '../../store/schema.ts';
 import { diskUse } from './disk-use.ts';
 
@@ -20,14 +21,17 @@ const UNUSED_MS = 30 * DAY_MS;
 
 /** Finds what `gc` removes. The whole folder must be on this machine. */
 export async function findGarbage(db: Database, home: string, now = Date.now()): Promise<Garbage[]> {
-  const versions = await db.select({ checkpoint: policyVersions.checkpoint }).from(policyVersions);
+  const versions = await db
+    .select({ checkpoint: policyVersions.checkpoint })
+    .from(policyVersions)
+    .where(isNull(policyVersions.prunedAt));
   const made = await db.select({ path: batches.path }).from(batches);
   const checkpoints = new Set(versions.map(({ checkpoint }) => basename(checkpoint)));
   const files = new Set(made.map(({ path }) => basename(path)));
   const found = await Promise.all([
     entries(
       join(home, 'checkpoints'),
-      'a checkpoint of no run',
+      'a checkpoint that no run keeps',
       (name, age) => !checkpoints.has(name) && age > FRESH_MS,
     ),
     entries(join(home, 'batches'), 'a batch of no run', (name, age) => !files.has(name) && age > FRESH_MS),

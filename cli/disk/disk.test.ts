@@ -2,12 +2,15 @@ import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { and, eq } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { deleteRun } from '../../store/queries/delete-run.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { batches, iterations, policyVersions, runs, trials } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { readRunRecord } from '../show/run-record.ts';
+import { runTable } from '../show/run-table.ts';
 import { findGarbage, removeGarbage } from './collect-garbage.ts';
 import { sizeOf, useByFolder } from './disk-use.ts';
 import { exportPolicy } from './export-policy.ts';
@@ -72,10 +75,29 @@ test('a policy that cannot be exported is refused, and nothing is written', asyn
   await runWith('first', [0]);
   const folder = join(home, 'model');
   const refused = (of: { runId: string; version?: number }, to = folder) => exportPolicy(store.db, of, to);
-  await expect(refused({ runId: 'first', version: 7 })).rejects.toThrow('run first has no checkpoint of version 7');
+  await expect(refused({ runId: 'first', version: 7 })).rejects.toThrow('run first has no policy version 7');
   await expect(refused({ runId: 'nobody' })).rejects.toThrow('there is no run nobody');
   await expect(refused({ runId: 'first' }, home)).rejects.toThrow('exists already');
   expect(existsSync(folder)).toBe(false);
+});
+
+test('`export` and `show` say that a checkpoint was pruned when its run completed, and `gc` lists what is left of it', async () => {
+  await runWith('first', [0, 1, 2]);
+  const take = { iteration: 0, take: 1 };
+  const first = and(eq(policyVersions.runId, 'first'), eq(policyVersions.version, 1));
+  await store.db
+    .update(policyVersions)
+    .set({ ...take, prunedAt: new Date() })
+    .where(first);
+  await rm(join(home, 'checkpoints/first-1/manifest.json'));
+  await write('checkpoints/first-1/config.json', 'x', 2);
+  await expect(exportPolicy(store.db, { runId: 'first', version: 1 }, join(home, 'model'))).rejects.toThrow(
+    'the checkpoint of policy version 1 of run first was pruned when the run completed: its run file kept best and last (`keep_checkpoints_at_end: all` keeps all): "npx trialgate show first" lists all versions',
+  );
+  const record = await readRunRecord(store.db, 'first');
+  expect(record.iterations.map(({ checkpoint }) => checkpoint?.pruned_at)).toEqual([expect.stringMatching(/^20.*Z$/)]);
+  expect(runTable(record)).toContain('(keep_checkpoints_at_end): the checkpoints of policy 1');
+  expect((await findGarbage(store.db, home)).map(({ path }) => path)).toEqual([join(home, 'checkpoints/first-1')]);
 });
 
 test('a deleted run leaves no row, and names the files that no other run uses', async () => {

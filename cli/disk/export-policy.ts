@@ -3,6 +3,7 @@ import { cp, mkdir, readdir, rename, rm, stat, writeFile } from 'node:fs/promise
 import { dirname, join } from 'node:path';
 import { and, desc, eq } from 'drizzle-orm';
 import { hasCheckpoint } from '../../activities/run/link-checkpoint.ts';
+import { missingCheckpoint } from '../../activities/run/missing-checkpoint.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Database } from '../../store/database.ts';
@@ -51,16 +52,17 @@ export async function exportPolicy(
 async function findVersion(db: Database, runId: string, version: number | undefined) {
   const ofRun = eq(policyVersions.runId, runId);
   const versions = await db
-    .select({ version: policyVersions.version, checkpoint: policyVersions.checkpoint })
+    .select()
     .from(policyVersions)
     .where(version === undefined ? ofRun : and(ofRun, eq(policyVersions.version, version)))
     .orderBy(desc(policyVersions.version));
   for (const each of versions) if (await hasCheckpoint(each.checkpoint)) return each;
   await readRun(db, runId);
+  const [known] = version === undefined ? [] : versions;
   const what =
-    version === undefined ? `run ${runId} has no checkpoint` : `run ${runId} has no checkpoint of version ${version}`;
+    version === undefined ? `run ${runId} has no checkpoint` : `run ${runId} has no policy version ${version}`;
   throw new TrialgateError(
     'bad_input',
-    `${what}: the newest ones are kept (\`keep_checkpoints\`), "npx trialgate show ${runId}" lists all versions`,
+    `${known ? missingCheckpoint(known) : what}: "npx trialgate show ${runId}" lists all versions`,
   );
 }

@@ -2,12 +2,16 @@ import type { Client } from '@temporalio/client';
 import proto from '@temporalio/proto';
 import { randomUUID } from 'node:crypto';
 import { and, desc, eq } from 'drizzle-orm';
+import { requireNotPruned } from '../../activities/run/missing-checkpoint.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { iterations } from '../../store/schema.ts';
 import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 
-/** Runs the last iteration again under a new take. */
+/**
+ * Runs the last iteration again under a new take.
+ * @throws TrialgateError `bad_input` when the version that it samples from was pruned; then nothing changes
+ */
 export async function redoRun({ client, db }: DeploymentClients, runId: string): Promise<void> {
   const description = await client.workflow
     .getHandle(runId)
@@ -16,13 +20,14 @@ export async function redoRun({ client, db }: DeploymentClients, runId: string):
       throw new TrialgateError('not_found', `Temporal knows no run ${runId}`, { cause: error });
     });
   const execution = { workflowId: runId, runId: description.runId };
-  const firstTask = await findFirstTask(client, execution);
   const [last] = await db
     .select()
     .from(iterations)
     .where(eq(iterations.runId, runId))
     .orderBy(desc(iterations.iteration))
     .limit(1);
+  if (last) await requireNotPruned(db, runId, last.policyVersion);
+  const firstTask = await findFirstTask(client, execution);
   if (last) {
     const takes = and(eq(iterations.runId, runId), eq(iterations.iteration, last.iteration));
     await db.update(iterations).set({ status: 'superseded' }).where(takes);

@@ -62,7 +62,8 @@ export type RunRecord = {
     trained_version: number | null;
     /** A trial whose conversation never branches has one sample. */
     batch: { sha256: string; samples: number; trials: number; metrics: Record<string, number> } | null;
-    checkpoint: { path: string; sha256: string } | null;
+    /** `pruned_at`: when it was removed because the run had completed. */
+    checkpoint: { path: string; sha256: string; pruned_at: string | null } | null;
     replicas: {
       replica: string;
       weight_version: string;
@@ -192,7 +193,13 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
         batch: batch
           ? { sha256: batch.sha256, samples: batch.samples, trials: batch.trials, metrics: batch.metrics }
           : null,
-        checkpoint: version ? { path: version.checkpoint, sha256: version.checkpointSha256 } : null,
+        checkpoint: version
+          ? {
+              path: version.checkpoint,
+              sha256: version.checkpointSha256,
+              pruned_at: version.prunedAt?.toISOString() ?? null,
+            }
+          : null,
         replicas: confirmed
           .filter((each) => each.version === version?.version)
           .map(({ replica, weightVersion, checksum, canaryDifference, confirmedAt }) => ({

@@ -33,9 +33,19 @@ export function runTable(record: Omit<RunRecord, 'config'>): string {
       skipped === null ? [] : [`iteration ${iteration} made no update: ${skipped}`],
     ),
     ...done.flatMap((row) => noSignal(row) ?? []),
+    ...prunedLine(record),
     ...record.quarantined.map(({ task, reason }) => `quarantined: ${task.split('/').at(-1)}: ${reason}`),
     ...later.map(evaluationLine),
   ].join('\n\n');
+}
+
+/** Says which versions, also of superseded takes, have no checkpoint any more because the run completed. */
+function prunedLine({ iterations }: Pick<RunRecord, 'iterations'>): string[] {
+  const pruned = iterations.flatMap(({ checkpoint, trained_version }) =>
+    checkpoint?.pruned_at ? [trained_version] : [],
+  );
+  if (pruned.length === 0) return [];
+  return [`pruned when the run completed (keep_checkpoints_at_end): the checkpoints of policy ${pruned.join(', ')}`];
 }
 
 /** Says so when a step learned nothing because no group has trials with different rewards. Null: it learned. */

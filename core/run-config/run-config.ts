@@ -112,6 +112,8 @@ export const runConfig = z
         after: z.boolean().default(true),
       })
       .prefault({}),
+    /** What stays when the run has completed: the checkpoints of the best and the last version, or all that `keep_checkpoints` left. */
+    keep_checkpoints_at_end: z.enum(['best_and_last', 'all']).default('best_and_last'),
     /** The URLs of engines that already run; empty: the deployment's own. */
     engines: z
       .array(z.string().regex(/^(https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock'))

@@ -120,7 +120,13 @@ export const trainerShape = {
     .describe(
       'How many steps in a row may make no update because a reward, loss, gradient, weight or canary is not finite; one more blocks the run.',
     ),
-  keep_checkpoints: z.int().min(2).default(2).describe('The number of newest checkpoints that stay on disk.'),
+  keep_checkpoints: z
+    .int()
+    .min(2)
+    .default(2)
+    .describe(
+      'The number of newest checkpoints that stay on disk while the run goes on, beside that of its best version.',
+    ),
   seed: z.int().default(0).describe('Decides the order of tasks, and of a batch’s samples where a step takes several.'),
 };
 

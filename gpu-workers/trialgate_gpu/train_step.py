@@ -65,9 +65,10 @@ class Trainer:
         """Makes version `version` from `parent_checkpoint`.
 
         `request` has `run_id`, `version`, `parent_checkpoint` (a folder), `batch_path`, `batch_sha256`, `home` (the
-        folder of the deployment) and `trainer` (the settings of `settings.py`). The result has `step_key`, `checkpoint`
-        (a folder), `checkpoint_sha256`, `canary`, `metrics`, `skipped` (why the step made no update, or null) and
-        `reused` (true when an earlier try had finished the step). `core/gpu-contract.ts` has both as types.
+        folder of the deployment) and `trainer` (the settings of `settings.py`). It may have `best_checkpoint`, a folder
+        that is not pruned. The result has `step_key`, `checkpoint` (a folder), `checkpoint_sha256`, `canary`,
+        `metrics`, `skipped` (why the step made no update, or null) and `reused` (true when an earlier try had finished
+        the step). `core/gpu-contract.ts` has both as types.
 
         Raises `GpuWorkerError`, or `Cancelled` with nothing changed.
         """
@@ -121,7 +122,8 @@ class Trainer:
             )
             manifest.write(draft)
         self._state_sha256 = checkpoint_sha256
-        prune(home, manifest.run_id, settings.keep_checkpoints, {folder, parent_folder.resolve(), parent_folder})
+        kept = [folder, parent_folder, Path(request.get("best_checkpoint") or folder)]
+        prune(home, manifest.run_id, settings.keep_checkpoints, {*kept, *(path.resolve() for path in kept)})
         return _result(folder, manifest, reused=False)
 
     def _update(

@@ -104,14 +104,16 @@ def test_a_train_step_makes_one_optimizer_step_for_each_mini_batch_of_each_epoch
     assert made["metrics"]["actor/updates"] == 2
 
 
-def test_keep_checkpoints_keeps_the_newest_checkpoints_and_the_parent_of_the_newest(make_run, trainer):
+def test_keep_checkpoints_keeps_the_newest_checkpoints_the_parent_of_the_newest_and_the_best(make_run, trainer):
     run = make_run()
     made = [run.base(trainer)["checkpoint"]]
-    # Version 4 is made from version 2 again, as after a redo.
-    for version, parent in [(1, 0), (2, 1), (3, 2), (4, 2)]:
+    # Version 5 is made from version 3 again, as after a redo.
+    for version, parent in [(1, 0), (2, 1), (3, 2), (4, 3), (5, 3)]:
         request = run.request(made[parent], two_groups(), version, keep_checkpoints=2, seed=version)
-        made.append(trainer.train_step(request, Progress())["checkpoint"])
-    assert [Path(folder).exists() for folder in made[1:]] == [False, True, True, True]
+        made.append(
+            trainer.train_step(request | {"best_checkpoint": made[min(version - 1, 1)]}, Progress())["checkpoint"]
+        )
+    assert [Path(folder).exists() for folder in made[1:]] == [True, False, True, True, True]
 
 
 def test_a_cancelled_train_step_leaves_no_files_and_can_be_repeated(make_run, trainer):

@@ -24,6 +24,8 @@ export const policyVersions = pgTable(
     metrics: jsonb().$type<Record<string, number>>().notNull().default({}),
     /** The reason why its step made no update: a value was not finite. Its weights are then its parent's. */
     skipped: text(),
+    /** The time at which its checkpoint was removed because the run had completed (`keep_checkpoints_at_end`); null: then it was not. */
+    prunedAt: timestamp('pruned_at', { withTimezone: true }),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   },
   (t) => [primaryKey({ columns: [t.runId, t.version] }), unique('one_version_a_step').on(t.runId, t.iteration, t.take)],

@@ -20,6 +20,7 @@ import { withWorkers } from '../support/harness/workflow-worker.ts';
 import { useTemporal } from '../support/harness/use-temporal.ts';
 import { readRunRecord } from '../../cli/show/run-record.ts';
 import { forkRun } from '../../cli/run/fork-run.ts';
+import { redoRun } from '../../cli/run/redo-run.ts';
 import { rescoreRun } from '../../cli/run/rescore-run.ts';
 import { resumeRun } from '../../cli/run/resume-run.ts';
 import { updateRun } from '../../cli/run/update-run.ts';
@@ -195,6 +196,23 @@ test.each([
     message: expect.stringContaining(message),
   });
   expect(await db.select().from(runs).where(eq(runs.id, 'bad'))).toEqual([]);
+});
+
+test('`redo` is refused when the version that the last iteration began from was pruned, and changes nothing', async () => {
+  await runWithVersion(db, home, 'pruned', 1, config);
+  await db.update(policyVersions).set({ prunedAt: new Date() }).where(eq(policyVersions.runId, 'pruned'));
+  const done = { status: 'done' as const, policyVersion: 1, trainedVersion: 2 };
+  await db.insert(iterations).values({ runId: 'pruned', iteration: 1, take: 1, ...done });
+  await db.update(runs).set({ status: 'completed' }).where(eq(runs.id, 'pruned'));
+  const execution = { workflowId: 'pruned', taskQueue: 'nobody', args: [] };
+  const handle = await environment.client.workflow.start('trainRun', execution);
+  await expect(redoRun(connected(), 'pruned')).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringContaining('version 1 of run pruned was pruned when the run completed'),
+  });
+  await handle.terminate();
+  const record = await readRunRecord(db, 'pruned');
+  expect([record.status, ...record.iterations.map(({ status }) => status)]).toEqual(['completed', 'done']);
 });
 
 test('an update to a run that is not under way is refused at once with that reason', async () => {

@@ -102,7 +102,7 @@ const failureOf = (command: Promise<unknown>): Promise<{ code: number; stderr: s
   );
 
 test('Temporal’s own CLI starts, queries and resets a run with the same results as trialgate', async () => {
-  const file = await runFile('by-temporal.json');
+  const file = await runFile('by-temporal.json', { keep_checkpoints_at_end: 'all' });
   await temporal(
     'start',
     '--type',

@@ -1,0 +1,192 @@
+import { Client } from '@temporalio/client';
+import { and, eq } from 'drizzle-orm';
+import { access, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { bestVersion } from '../../store/queries/best-version.ts';
+import { groups, iterations, policyVersions, runs, trials, type RunStatus } from '../../store/schema.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
+import type { Deps } from '../deps.ts';
+import { openTake } from '../iteration/open-take.ts';
+import { Graders } from '../reward/graders.ts';
+import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
+import { forkBase } from './fork-base.ts';
+import { pruneCheckpoints } from './prune-checkpoints.ts';
+import { setRunStatus } from './set-run-status.ts';
+
+const store = useDatabase();
+let home = '';
+let deps: Deps;
+beforeAll(async () => {
+  home = await mkdtemp(join(tmpdir(), 'trialgate-prune-'));
+  deps = {
+    db: store.db,
+    temporal: new Client(),
+    gatewayUrls: [],
+    home,
+    secret: '',
+    hostQueue: '',
+    sandboxes: new HostSandboxes(home, 1),
+    graders: new Graders(home),
+  };
+});
+beforeEach(async () => {
+  for (const table of [trials, groups, runs]) await store.db.delete(table);
+  await rm(join(home, 'checkpoints'), { recursive: true, force: true });
+});
+afterAll(() => rm(home, { recursive: true }));
+
+const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 4, reward_weights: { style: 0.5 } });
+type Rewards = Record<string, number>;
+
+/** Adds the rewards of a take, or of an evaluation. */
+async function addGroup(
+  id: string,
+  policyVersion: number,
+  rewards: Rewards[],
+  take?: { iteration: number; take: number },
+) {
+  const group = { id, runId: 'run', ordinal: 0, task: 't', agent: 'a', size: rewards.length, policyVersion };
+  await store.db.insert(groups).values({ ...group, kind: take ? 'train' : 'eval', ...take });
+  const rows = rewards.map((named, trialIndex) => ({
+    id: `${id}-${trialIndex}`,
+    runId: 'run',
+    groupId: id,
+    trialIndex,
+    outcome: 'scored' as const,
+    rewards: named,
+  }));
+  await store.db.insert(trials).values(rows);
+}
+
+/** Makes a run in which each iteration has these rewards and makes the next version. */
+async function trained(rewards: Rewards[][], settings = {}): Promise<void> {
+  for (let version = 0; version <= rewards.length; version++)
+    await runWithVersion(store.db, home, 'run', version, { ...config, ...settings });
+  for (const [iteration, ofIteration] of rewards.entries()) {
+    const take = { iteration, take: 1 };
+    const made = { policyVersion: iteration, trainedVersion: iteration + 1 };
+    await store.db.insert(iterations).values({ runId: 'run', ...take, status: 'done', ...made });
+    await store.db
+      .update(policyVersions)
+      .set(take)
+      .where(versionIs(iteration + 1));
+    await addGroup(`run/${iteration}.1/0`, iteration, ofIteration, take);
+  }
+}
+const versionIs = (version: number) => and(eq(policyVersions.runId, 'run'), eq(policyVersions.version, version));
+const evaluated = (version: number, reward: number, id = `eval@${version}`) =>
+  addGroup(`run/${id}/0`, version, [{ tests: reward }]);
+const best = () => bestVersion(store.db, 'run', config.reward_weights);
+const end = (status: RunStatus = 'completed') => setRunStatus(deps)({ runId: 'run', status });
+
+/** The versions whose checkpoint is there. */
+async function left(): Promise<number[]> {
+  const rows = await store.db.select().from(policyVersions).where(eq(policyVersions.runId, 'run'));
+  const there = await Promise.all(
+    rows.map(({ version, checkpoint }) =>
+      access(checkpoint).then(
+        () => [version],
+        () => [],
+      ),
+    ),
+  );
+  return there.flat().toSorted((a, b) => a - b);
+}
+const marked = async () => {
+  const rows = await store.db.select().from(policyVersions).where(eq(policyVersions.runId, 'run'));
+  return rows.flatMap(({ version, prunedAt }) => (prunedAt ? [version] : [])).toSorted((a, b) => a - b);
+};
+
+const RISING = [[{ tests: 0 }], [{ tests: 1 }], [{ tests: 0.5 }], [{ tests: 0.25 }]];
+
+test('the best version is the one whose iteration had the highest mean of the weighted rewards, and of equal ones the later', async () => {
+  await trained([[{ tests: 0 }], [{ tests: 1 }, { tests: 0 }], [{ style: 1 }, { style: 1 }], [{ tests: 0.4 }]]);
+  expect(await best()).toBe(2);
+});
+
+test('the run’s own evaluations decide alone which version is best; those on demand and those of superseded takes do not count', async () => {
+  await trained(RISING);
+  await evaluated(2, 0.9, 'eval@2.1');
+  expect(await best()).toBe(1);
+  await evaluated(2, 0.3);
+  await evaluated(3, 0.3);
+  await evaluated(9, 1);
+  expect(await best()).toBe(3);
+});
+
+test('a run without rewards has no best version', async () => {
+  await trained([]);
+  expect(await best()).toBeNull();
+});
+
+test('a completed run keeps the checkpoints of its best and its last version, and that of version 0, which has only links', async () => {
+  await trained(RISING);
+  await end();
+  expect(await left()).toEqual([0, 1, 4]);
+  expect(await marked()).toEqual([2, 3]);
+});
+
+test('a run with `keep_checkpoints_at_end: all` keeps all', async () => {
+  await trained(RISING, { keep_checkpoints_at_end: 'all' });
+  await end();
+  expect(await left()).toEqual([0, 1, 2, 3, 4]);
+});
+
+test.each(['failed', 'cancelled', 'blocked'] as const)(
+  'a %s run keeps all, because it may be resumed',
+  async (status) => {
+    await trained(RISING);
+    await end(status);
+    expect(await left()).toEqual([0, 1, 2, 3, 4]);
+  },
+);
+
+test('pruning that was cut off between choosing and deleting removes the same checkpoints when it is repeated', async () => {
+  await trained(RISING);
+  await store.db.update(policyVersions).set({ prunedAt: new Date() }).where(versionIs(2));
+  await end();
+  await end();
+  expect(await left()).toEqual([0, 1, 4]);
+});
+
+test('a checkpoint that a step removed earlier is not marked as pruned, and one that another kept version shares stays', async () => {
+  await trained(RISING);
+  await rm(join(home, 'checkpoints/run-3'), { recursive: true });
+  await store.db
+    .update(policyVersions)
+    .set({ checkpoint: join(home, 'checkpoints/run-4') })
+    .where(versionIs(2));
+  await end();
+  expect(await marked()).toEqual([]);
+  expect(await left()).toEqual([0, 1, 2, 4]);
+});
+
+test('an old try that goes on after the run was resumed prunes nothing', async () => {
+  await trained(RISING);
+  await end('running');
+  await pruneCheckpoints(store.db, 'run');
+  expect(await left()).toEqual([0, 1, 2, 3, 4]);
+});
+
+test('a fork, and an iteration, that would begin from a pruned version are refused with the reason, and a fork made before has its own files', async () => {
+  await trained(RISING);
+  await forkBase(store.db, { runId: 'fork', config, from: { runId: 'run', version: 2 } });
+  await end();
+  const fork = (version: number) => forkBase(store.db, { runId: 'other', config, from: { runId: 'run', version } });
+  await expect(fork(2)).rejects.toThrow(
+    'the checkpoint of policy version 2 of run run was pruned when the run completed: its run file kept best and last (`keep_checkpoints_at_end: all` keeps all); there are 0, 1, 4',
+  );
+  const again = openTake(deps)({ runId: 'run', iteration: 3, policyVersion: 3, resume: false });
+  await expect(again).rejects.toMatchObject({
+    type: 'bad_input',
+    nonRetryable: true,
+    message: expect.stringContaining('the iteration cannot run again: the checkpoint of policy version 3'),
+  });
+  const [version] = await store.db.select().from(policyVersions).where(eq(policyVersions.runId, 'fork'));
+  await access(join(version?.checkpoint ?? '', 'trainer/exp_avg.safetensors'));
+  await fork(1);
+});

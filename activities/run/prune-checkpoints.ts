@@ -1,0 +1,59 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { and, eq, inArray } from 'drizzle-orm';
+import type { Database } from '../../store/database.ts';
+import { bestVersion } from '../../store/queries/best-version.ts';
+import type { Transaction } from '../../store/queries/transaction.ts';
+import { policyVersions, runs } from '../../store/schema.ts';
+import { hasCheckpoint, MANIFEST } from './link-checkpoint.ts';
+import { readRun } from './read-run.ts';
+import { runPosition } from './run-position.ts';
+
+/**
+ * Removes the checkpoints of a completed run except those of its best and its last version (`keep_checkpoints_at_end`). What goes is
+ * written first, so that a repetition removes the same files. Files that cannot be removed are left to `gc`.
+ */
+export async function pruneCheckpoints(db: Database, runId: string): Promise<void> {
+  const folders = await db.transaction((tx) => markPruned(tx, runId));
+  await Promise.all(
+    folders.map((folder) =>
+      removeCheckpoint(folder).catch((error: unknown) =>
+        console.error(`the checkpoint ${folder} cannot be removed: ${String(error)}`),
+      ),
+    ),
+  );
+}
+
+/** Returns the folders of all versions that are pruned, also by an earlier try. */
+async function markPruned(tx: Transaction, runId: string): Promise<string[]> {
+  const [run] = await tx.select({ status: runs.status }).from(runs).where(eq(runs.id, runId)).for('update');
+  // A person may have resumed the run since this try began.
+  if (run?.status !== 'completed') return [];
+  const { keep_checkpoints_at_end: keep, reward_weights: weights } = await readRun(tx, runId);
+  if (keep === 'all') return [];
+  const versions = await tx.select().from(policyVersions).where(eq(policyVersions.runId, runId));
+  // Version 0 has only links: to the model, or to the checkpoint that it was forked from.
+  const kept = new Set([0, (await runPosition(tx, runId)).policyVersion, await bestVersion(tx, runId, weights)]);
+  // Two takes with equal batches made the same checkpoint.
+  const needed = new Set(versions.filter(({ version }) => kept.has(version)).map(({ checkpoint }) => checkpoint));
+  const others = versions.filter(({ checkpoint }) => !needed.has(checkpoint));
+  // A step has already removed some (`keep_checkpoints`).
+  const there = await Promise.all(
+    others.map(async (row) => (row.prunedAt === null && (await hasCheckpoint(row.checkpoint)) ? [row.version] : [])),
+  );
+  const marked = new Set(there.flat());
+  if (marked.size > 0)
+    await tx
+      .update(policyVersions)
+      .set({ prunedAt: new Date() })
+      .where(and(eq(policyVersions.runId, runId), inArray(policyVersions.version, [...marked])));
+  return others
+    .filter(({ version, prunedAt }) => prunedAt !== null || marked.has(version))
+    .map(({ checkpoint }) => checkpoint);
+}
+
+async function removeCheckpoint(folder: string): Promise<void> {
+  // Without a manifest it is no checkpoint any more. Whoever copies or links it now sees that.
+  await rm(join(folder, MANIFEST), { force: true });
+  await rm(folder, { recursive: true, force: true });
+}
