@@ -6,61 +6,20 @@ import { expect, test } from 'vitest';
 import { probePython, pythonCandidates } from '../../activities/sandbox/sandbox-python.ts';
 import { cancelRun } from '../../cli/run/cancel-run.ts';
 import { resumeRun } from '../../cli/run/resume-run.ts';
-import { startRun } from '../../cli/run/start-run.ts';
 import { Run, RunEnded, type Trial } from '../../clients/typescript/run.ts';
 import { attemptKey, runKey } from '../../core/keys.ts';
 import { REPOSITORY } from '../../core/repository.ts';
-import { runConfig } from '../../core/run-config/run-config.ts';
 import { claimGroup } from '../../store/queries/claim-group.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { attempts, groups, runs, trials } from '../../store/schema.ts';
-import { FakeWorld } from '../support/fakes/fake-activities.ts';
+import { externalRuns } from '../support/harness/external-runs.ts';
 import { ASK, SECRET, useGateway } from '../support/harness/gateways.ts';
-import { recordsOver } from '../support/harness/records-over.ts';
-import { temporaryHome } from '../support/harness/sandbox-fixtures.ts';
 import { until } from '../support/harness/until.ts';
 import { useTemporal } from '../support/harness/use-temporal.ts';
-import { withWorkers } from '../support/harness/workflow-worker.ts';
 
 const environment = useTemporal();
 const gateway = useGateway();
-let serial = 0;
-
-type Settings = {
-  iterations?: number;
-  groups_per_iteration?: number;
-  deadlines?: Record<string, number>;
-  group_size?: number;
-};
-
-/** Starts a run whose groups this test claims, and ends its workers with `body`. */
-async function withExternalRun(
-  settings: Settings,
-  body: (runId: string, ended: () => Promise<unknown>, world: FakeWorld) => Promise<void>,
-): Promise<void> {
-  await using folder = await temporaryHome();
-  const runId = `outside${++serial}`;
-  const world = new FakeWorld();
-  const records = recordsOver(world, { db: gateway.db, temporal: environment.client, home: folder.home });
-  const config = runConfig.parse({
-    model: 'm',
-    rollouts: 'external',
-    iterations: 1,
-    groups_per_iteration: 1,
-    group_size: 2,
-    ...settings,
-  });
-  await publish(runId, 0);
-  await withWorkers(environment, { trialgate: records, gpu: world.gpu() }, async () => {
-    const run = await startRun(environment.client, runId, config);
-    await body(runId, () => run.result(), world);
-  });
-}
-
-async function publish(runId: string, version: number): Promise<void> {
-  gateway.engine.weightVersion = `${runId}@${version}`;
-  await gateway.givePool(runId, `${runId}@${version}`);
-}
+const { withExternalRun, publish } = externalRuns(environment, gateway);
 
 const runOf = (runId: string) =>
   new Run(runId, { baseUrl: gateway.gateway.url, key: runKey(SECRET, runId), retryMs: 20_000 });
