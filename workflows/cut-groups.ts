@@ -1,12 +1,11 @@
 import { getExternalWorkflowHandle } from '@temporalio/workflow';
-import { closing, unattended } from './activities.ts';
+import { closing } from './activities.ts';
 
 /**
- * Cuts all groups of a run, whichever execution started them, and waits until their workflows have closed. After that none of its trials
- * calls an engine, and a resume can start the groups again under the same ids. Returns true when there were any.
+ * Cuts groups, whichever execution started them, and waits until their workflows have closed. After that none of their trials calls an engine,
+ * and a resume can start the groups again under the same ids.
  */
-export async function cutGroups(runId: string): Promise<boolean> {
-  const ids = await unattended.listRunningGroups({ runId });
+export async function cutGroups(ids: readonly string[]): Promise<void> {
   await Promise.all(
     ids.map(async (id) => {
       await getExternalWorkflowHandle(id)
@@ -15,5 +14,4 @@ export async function cutGroups(runId: string): Promise<boolean> {
       await closing.awaitClosed({ workflowId: id });
     }),
   );
-  return ids.length > 0;
 }

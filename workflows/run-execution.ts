@@ -330,20 +330,26 @@ export class RunExecution {
         this.#status.enter('blocked');
         this.#status.waitFor(PERSON);
         await this.#writeStatus('blocked', this.#report.reason);
-        await this.#untilResumed();
-        await this.#writeStatus('running');
-        this.#report.reason = null;
-        this.#status.enter(before);
+        await this.#untilResumed(before);
       }
     }
   }
 
-  /** Waits for a person. Meanwhile the run releases its engines, when that is due. */
-  async #untilResumed(): Promise<void> {
+  /** Waits for a person. Meanwhile the run releases its engines, when that is due. Then goes on in phase `next`. */
+  async #untilResumed(next: string): Promise<void> {
     const blocked = new CancellationScope();
-    const releasing = blocked.run(() => this.#releaseEngines()).catch(() => {});
+    const releasing = blocked
+      .run(() => this.#releaseEngines())
+      .catch((error: unknown) => {
+        if (!isCancellation(error))
+          this.#status.waitFor(`${PERSON}; its engines could not be released: ${describe(error)}`);
+      });
     await this.#operator.untilResumed();
     blocked.cancel();
+    await this.#writeStatus('running');
+    this.#report.reason = null;
+    this.#status.enter(next);
+    // Groups that the release has cut start again under the same ids, so they must close first.
     await releasing;
   }
 
@@ -351,8 +357,11 @@ export class RunExecution {
     await this.#untilReleaseIsDue();
     const runId = this.#runId;
     this.#status.waitFor(`${PERSON}; its engines are being released`);
-    // Also a run that is resumed now waits for the end of the groups that it has cut.
-    if (await CancellationScope.nonCancellable(() => cutGroups(runId))) this.#wasCut = true;
+    const ids = await unattended.listRunningGroups({ runId, withEvaluations: true });
+    if (ids.length > 0) {
+      this.#wasCut = true;
+      await CancellationScope.nonCancellable(() => cutGroups(ids));
+    }
     if (CancellationScope.current().consideredCancelled) return;
     // An answer may be lost, so the engines count as released from here on.
     this.#isPublished = false;

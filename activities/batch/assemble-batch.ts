@@ -1,7 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, eq, inArray, sql } from 'drizzle-orm';
+import { and, eq, sql } from 'drizzle-orm';
 import { join } from 'node:path';
-import { bestVersion } from '../../store/queries/best-version.ts';
+import { bestVersion } from '../run/best-version.ts';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { batches, iterations, policyVersions, runs } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
@@ -47,11 +47,10 @@ export const assembleBatch =
           version = (run?.next ?? 2) - 1;
           await tx.update(iterations).set({ trainedVersion: version }).where(here);
         }
-        const versions = await tx
+        const [parent] = await tx
           .select()
           .from(policyVersions)
-          .where(and(eq(policyVersions.runId, runId), inArray(policyVersions.version, [row.policyVersion, best ?? 0])));
-        const parent = versions.find((each) => each.version === row.policyVersion);
+          .where(and(eq(policyVersions.runId, runId), eq(policyVersions.version, row.policyVersion)));
         if (!parent) throw new Error(`run ${runId} has no policy version ${row.policyVersion}`);
         return {
           samples,
@@ -63,7 +62,7 @@ export const assembleBatch =
             batch_path: path,
             batch_sha256: sha256,
             home: deps.home,
-            best_checkpoint: versions.find((each) => each.version === best)?.checkpoint,
+            best_checkpoint: best?.checkpoint,
             trainer: trainerSettingsOf(config),
           },
         };

@@ -1,7 +1,7 @@
 import { MockActivityEnvironment } from '@temporalio/testing';
 import { tableFromIPC } from 'apache-arrow';
 import { eq } from 'drizzle-orm';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
@@ -179,10 +179,13 @@ test('a batch waits for its teacher, holds the teacher’s answer for each sampl
     await expect(assemble()).rejects.toThrow(`the teacher at ${teacher.url}/v1 cannot be reached`);
     expect(await store.db.select().from(batches)).toEqual([]);
     await teacher.start();
-    await store.db.update(policyVersions).set({ checkpoint: '/best' }).where(eq(policyVersions.version, 3));
+    const best = join(home, 'best');
+    await mkdir(best);
+    await writeFile(join(best, 'manifest.json'), '{}');
+    await store.db.update(policyVersions).set({ checkpoint: best }).where(eq(policyVersions.version, 3));
     await store.db.update(iterations).set({ status: 'done' }).where(eq(iterations.iteration, 2));
     const { step } = await assemble();
-    expect(step.best_checkpoint).toBe('/best');
+    expect(step.best_checkpoint).toBe(best);
     expect(step.trainer.teacher).toEqual({ distillation_loss_coef: 0.5, loss_max_clamp: 10 });
     const rows = tableFromIPC(await readFile(step.batch_path))
       .toArray()

@@ -14,14 +14,19 @@ export const mayRun = or(
   sql`(${finished} < ${groups.size} and coalesce(${groups.deadlineAt}, ${groups.openedAt}) > now() - interval '1 day')`,
 );
 
-/** Returns the run's training groups whose workflows run, whichever iteration began them and whether or not a batch may use them. */
+/**
+ * Returns the run's training groups whose workflows run, whichever iteration began them and whether or not a batch may use them;
+ * `withEvaluations` also those of the evaluations that its run file asks for.
+ */
 export const listRunningGroups =
   (deps: Pick<Deps, 'db' | 'temporal'>) =>
-  async ({ runId }: { runId: string }): Promise<string[]> => {
+  async ({ runId, withEvaluations = false }: { runId: string; withEvaluations?: boolean }): Promise<string[]> => {
+    const ofRunFile = sql`${groups.id} ~ '/eval@[0-9]+/[0-9]+$'`;
+    const which = withEvaluations ? or(eq(groups.kind, 'train'), ofRunFile) : eq(groups.kind, 'train');
     const rows = await deps.db
       .select({ id: groups.id })
       .from(groups)
-      .where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), mayRun));
+      .where(and(eq(groups.runId, runId), which, mayRun));
     const running = await Promise.all(rows.map(async ({ id }) => ((await isRunning(deps, id)) ? [id] : [])));
     return running.flat();
   };

@@ -60,7 +60,7 @@ async function sharedVersion({ db }: Deps, runId: string, wanted: number | undef
   if (version === undefined)
     throw ApplicationFailure.create({
       type: 'pool_busy',
-      message: `run ${runId} has no engine with a version: it has not published yet, or it is blocked and its engines were released`,
+      message: `run ${runId} has no engine with a version: it has not published yet, or it is blocked and its engines were released: resume it, or cancel it to evaluate one of its versions`,
       nonRetryable: true,
     });
   if (wanted === undefined || wanted === version) return version;

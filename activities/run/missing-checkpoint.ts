@@ -10,11 +10,11 @@ export function missingCheckpoint({ runId, version, prunedAt }: Version): string
   const what = `the checkpoint of policy version ${version} of run ${runId} was`;
   return prunedAt === null
     ? `${what} removed (\`keep_checkpoints\`)`
-    : `${what} pruned when the run completed: its run file kept best and last (\`keep_checkpoints_at_end: all\` keeps all)`;
+    : `${what} pruned when the run completed: its run file keeps the best and the last one (\`keep_checkpoints_at_end: all\` keeps all)`;
 }
 
 /**
- * Refuses an iteration that would begin from a pruned version: a completed run cannot redo its last iteration unless it kept all.
+ * Refuses an iteration that would begin from a pruned version: a completed run can redo its last iteration only if it kept the version that the iteration began from.
  * @throws TrialgateError `bad_input`
  */
 export async function requireNotPruned(db: Executor, runId: string, version: number): Promise<void> {

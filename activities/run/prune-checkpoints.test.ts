@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
-import { bestVersion } from '../../store/queries/best-version.ts';
 import { groups, iterations, policyVersions, runs, trials, type RunStatus } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
@@ -14,6 +13,7 @@ import { openTake } from '../iteration/open-take.ts';
 import { Graders } from '../reward/graders.ts';
 import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import { forkBase } from './fork-base.ts';
+import { bestVersion } from './best-version.ts';
 import { pruneCheckpoints } from './prune-checkpoints.ts';
 import { setRunStatus } from './set-run-status.ts';
 
@@ -80,7 +80,7 @@ async function trained(rewards: Rewards[][], settings = {}): Promise<void> {
 const versionIs = (version: number) => and(eq(policyVersions.runId, 'run'), eq(policyVersions.version, version));
 const evaluated = (version: number, reward: number, id = `eval@${version}`) =>
   addGroup(`run/${id}/0`, version, [{ tests: reward }]);
-const best = () => bestVersion(store.db, 'run', config.reward_weights);
+const best = async () => (await bestVersion(store.db, 'run', config.reward_weights))?.version ?? null;
 const end = (status: RunStatus = 'completed') => setRunStatus(deps)({ runId: 'run', status });
 
 /** The versions whose checkpoint is there. */
@@ -116,6 +116,20 @@ test('the run’s own evaluations decide alone which version is best; those on d
   await evaluated(3, 0.3);
   await evaluated(9, 1);
   expect(await best()).toBe(3);
+});
+
+test('evaluations of version 0 and of the last version alone do not decide which version is best', async () => {
+  await trained(RISING);
+  await evaluated(0, 0.1);
+  await evaluated(4, 0.2);
+  expect(await best()).toBe(1);
+});
+
+test('a version whose checkpoint was removed is not the best one, and rewards of any finite size are compared', async () => {
+  await trained([[{ tests: -1e200 }, { tests: 1e200 }], [{ tests: 1e300 }], [{ tests: 1e250 }], [{ tests: 1 }]]);
+  expect(await best()).toBe(1);
+  await rm(join(home, 'checkpoints/run-1'), { recursive: true });
+  expect(await best()).toBe(2);
 });
 
 test('a run without rewards has no best version', async () => {
@@ -178,7 +192,7 @@ test('a fork, and an iteration, that would begin from a pruned version are refus
   await end();
   const fork = (version: number) => forkBase(store.db, { runId: 'other', config, from: { runId: 'run', version } });
   await expect(fork(2)).rejects.toThrow(
-    'the checkpoint of policy version 2 of run run was pruned when the run completed: its run file kept best and last (`keep_checkpoints_at_end: all` keeps all); there are 0, 1, 4',
+    'the checkpoint of policy version 2 of run run was pruned when the run completed: its run file keeps the best and the last one (`keep_checkpoints_at_end: all` keeps all); there are 0, 1, 4',
   );
   const again = openTake(deps)({ runId: 'run', iteration: 3, policyVersion: 3, resume: false });
   await expect(again).rejects.toMatchObject({

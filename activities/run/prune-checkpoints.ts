@@ -2,9 +2,9 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { and, eq, inArray } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
-import { bestVersion } from '../../store/queries/best-version.ts';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { policyVersions, runs } from '../../store/schema.ts';
+import { bestVersion } from './best-version.ts';
 import { hasCheckpoint, MANIFEST } from './link-checkpoint.ts';
 import { readRun } from './read-run.ts';
 import { runPosition } from './run-position.ts';
@@ -33,7 +33,8 @@ async function markPruned(tx: Transaction, runId: string): Promise<string[]> {
   if (keep === 'all') return [];
   const versions = await tx.select().from(policyVersions).where(eq(policyVersions.runId, runId));
   // Version 0 has only links: to the model, or to the checkpoint that it was forked from.
-  const kept = new Set([0, (await runPosition(tx, runId)).policyVersion, await bestVersion(tx, runId, weights)]);
+  const best = await bestVersion(tx, runId, weights);
+  const kept = new Set([0, (await runPosition(tx, runId)).policyVersion, ...(best ? [best.version] : [])]);
   // Two takes with equal batches made the same checkpoint.
   const needed = new Set(versions.filter(({ version }) => kept.has(version)).map(({ checkpoint }) => checkpoint));
   const others = versions.filter(({ checkpoint }) => !needed.has(checkpoint));

@@ -19,7 +19,7 @@ test('a sandbox has its task’s files, but neither the task’s tests nor its D
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true', {
     'environment/app/data.txt': 'x',
-    'environment/Dockerfile': 'FROM python\nCOPY . /app/',
+    'environment/Dockerfile': 'FROM python\nWORKDIR /app\nCOPY . /app/',
   });
   const { work, root } = await createSandbox({ ...id, home: folder.home, task });
   expect(readdirSync(work).toSorted()).toEqual(['app', 'instruction.md']);

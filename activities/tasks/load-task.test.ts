@@ -229,7 +229,8 @@ test.each([
     'FROM node:22',
     'Dockerfile:1: the task wants `FROM node:22`, and a plain image is one of python, debian and ubuntu',
   ],
-  ['FROM python:3.12 AS base', 'Dockerfile:1: the task wants `FROM python:3.12 AS base`'],
+  ['FROM python\nCOPY . /app/', 'Dockerfile: it works in /, and the work folder of a sandbox is /app'],
+  ['FROM ubuntu\nRUN apt-get install -y gcc \\', 'Dockerfile:2: the task wants `RUN apt-get install -y gcc`'],
   ['FROM python\nFROM debian', 'Dockerfile:2: the task wants `FROM debian`'],
   [
     '# a comment\nFROM python\nRUN apt-get update && \\\n  apt-get install -y git\n',
@@ -262,7 +263,7 @@ test.each([
 
 test.each([
   'FROM ubuntu:24.04\nWORKDIR /app\nCOPY . .',
-  'FROM docker.io/library/python:3.12-slim\nCOPY a.txt /app/\nCOPY sub/ /app/sub/',
+  'FROM --platform=linux/amd64 docker.io/library/python:3.12-slim AS base\nWORKDIR /app\nCOPY a.txt /app/\nCOPY sub/ /app/sub/',
   'from debian\nLABEL a=b\nWORKDIR /app\ncopy ./a.txt ./a.txt\ncopy sub sub\nCMD ["bash"]',
 ])('a task with the Dockerfile %j is loaded, because a sandbox gives all that it asks for', async (text) => {
   const files = { 'environment/a.txt': '', 'environment/sub/b.txt': '', 'environment/Dockerfile': text };

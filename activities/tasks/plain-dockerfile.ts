@@ -46,7 +46,7 @@ export async function requirePlainImage(place: Place): Promise<void> {
   const files = new Map(
     entries.filter(({ name }) => !IMAGE_FILES.includes(name)).map((entry) => [entry.name, entry.isDirectory()]),
   );
-  const copied = copiedBy(await readInside(place.root, `${place.folder}/Dockerfile`), files, place);
+  const { copied, workdir } = readPlain(await readInside(place.root, `${place.folder}/Dockerfile`), files, place);
   for (const name of files.keys())
     if (!copied.has(name))
       throw new TrialgateError(
@@ -58,25 +58,39 @@ export async function requirePlainImage(place: Place): Promise<void> {
       'bad_input',
       `${join(folder, '.dockerignore')}: it leaves files out, and a sandbox has all of ${place.folder}/: remove these files and the .dockerignore`,
     );
+  // The agent of another folder would leave its work where the tests do not look.
+  if (place.folder === 'environment' && workdir === '/')
+    throw new TrialgateError(
+      'bad_input',
+      `${join(folder, 'Dockerfile')}: it works in /, and the work folder of a sandbox is /app: add \`WORKDIR /app\` if the task means that folder`,
+    );
 }
 
-/** Returns the names that a Dockerfile copies to their places. */
-function copiedBy(text: string, files: ReadonlyMap<string, boolean>, { root, folder, inside }: Place): Set<string> {
+type Plain = { /** The names that it copies to their places. */ copied: Set<string>; workdir: string };
+
+/** Reads a Dockerfile that asks for no more than a sandbox has. */
+function readPlain(text: string, files: ReadonlyMap<string, boolean>, { root, folder, inside }: Place): Plain {
   const file = join(root, folder, 'Dockerfile');
   const copied = new Set<string>();
   let workdir = '/';
   let images = 0;
-  for (const { line, name, args } of instructionsOf(text)) {
-    const refuse = (what: string, advice = ''): never => {
-      throw new TrialgateError(
-        'bad_input',
-        `${file}:${line}: the task wants ${what}: that ${NEEDS_CONTAINER}${advice}`,
-      );
+  const instructions = instructionsOf(text);
+  // Without these the Dockerfile only installs programs, which this machine may have.
+  const isInstallation = !instructions.some(
+    ({ name, args }) =>
+      ['ENV', 'USER', 'VOLUME', 'ENTRYPOINT'].includes(name) ||
+      (name === 'WORKDIR' && posix.resolve('/', args) !== '/app') ||
+      (name === 'COPY' && namesCopied(args, files, { workdir: '/app', inside }) === null),
+  );
+  const advice = isInstallation ? DELETE : '';
+  for (const { line, name, args } of instructions) {
+    const refuse = (what: string, then = ''): never => {
+      throw new TrialgateError('bad_input', `${file}:${line}: the task wants ${what}: that ${NEEDS_CONTAINER}${then}`);
     };
     if (name === 'FROM') {
       images += 1;
-      if (!isPlainImage(args) || images > 1)
-        refuse(`\`FROM ${args}\`, and a plain image is one of ${PLAIN_IMAGES}`, DELETE);
+      if (!isPlainImage(imageOf(args)) || images > 1)
+        refuse(`\`FROM ${args}\`, and a plain image is one of ${PLAIN_IMAGES}`, advice);
     } else if (name === 'WORKDIR') {
       workdir = posix.resolve(workdir, args);
       if (workdir !== '/app') refuse(`to work in ${workdir}, and the work folder of a sandbox is /app`);
@@ -85,10 +99,16 @@ function copiedBy(text: string, files: ReadonlyMap<string, boolean>, { root, fol
       if (names === null) refuse(`\`COPY ${args}\`, and a sandbox has each file of ${folder}/ as ${inside}/NAME`);
       for (const each of names ?? []) copied.add(each);
     } else if (!WITHOUT_EFFECT.includes(name))
-      refuse(`\`${shortened(`${name} ${args}`)}\` in an image of its own`, DELETE);
+      refuse(
+        `\`${shortened(`${name} ${args}`)}\` in an image of its own`,
+        name === 'ENV' ? '; `[environment] env` of task.toml sets variables without it' : advice,
+      );
   }
-  return copied;
+  return { copied, workdir };
 }
+
+/** Returns the image of a FROM, without the platform and without the name of the stage. */
+const imageOf = (args: string): string => args.replace(/^--platform=\S+\s+/, '').replace(/\s+as\s+\S+$/i, '');
 
 /** Returns the names that a COPY brings to their places, or null if it does anything else. */
 function namesCopied(
@@ -110,6 +130,11 @@ function namesCopied(
   return sources.length > 0 && names.every((name) => name !== null) ? names : null;
 }
 
+function instructionOf({ line, text }: { line: number; text: string }): Instruction {
+  const [name = '', ...words] = text.trim().split(/\s+/);
+  return { line, name: name.toUpperCase(), args: words.join(' ') };
+}
+
 function instructionsOf(text: string): Instruction[] {
   const found: Instruction[] = [];
   let begun: { line: number; text: string } | null = null;
@@ -119,11 +144,11 @@ function instructionsOf(text: string): Instruction[] {
     begun ??= { line: index + 1, text: '' };
     begun.text += part.endsWith('\\') ? `${part.slice(0, -1)} ` : part;
     if (part.endsWith('\\')) continue;
-    const [name = '', ...words] = begun.text.trim().split(/\s+/);
-    found.push({ line: begun.line, name: name.toUpperCase(), args: words.join(' ') });
+    found.push(instructionOf(begun));
     begun = null;
   }
-  return found;
+  // A backslash in the last line has nothing to join.
+  return begun === null ? found : [...found, instructionOf(begun)];
 }
 
 const shortened = (text: string): string => (text.length > 80 ? `${text.slice(0, 80)}…` : text);

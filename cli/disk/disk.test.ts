@@ -92,7 +92,7 @@ test('`export` and `show` say that a checkpoint was pruned when its run complete
   await rm(join(home, 'checkpoints/first-1/manifest.json'));
   await write('checkpoints/first-1/config.json', 'x', 2);
   await expect(exportPolicy(store.db, { runId: 'first', version: 1 }, join(home, 'model'))).rejects.toThrow(
-    'the checkpoint of policy version 1 of run first was pruned when the run completed: its run file kept best and last (`keep_checkpoints_at_end: all` keeps all): "npx trialgate show first" lists all versions',
+    'the checkpoint of policy version 1 of run first was pruned when the run completed: its run file keeps the best and the last one (`keep_checkpoints_at_end: all` keeps all): "npx trialgate show first" lists all versions',
   );
   const record = await readRunRecord(store.db, 'first');
   expect(record.iterations.map(({ checkpoint }) => checkpoint?.pruned_at)).toEqual([expect.stringMatching(/^20.*Z$/)]);

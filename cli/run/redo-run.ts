@@ -24,7 +24,7 @@ export async function redoRun({ client, db }: DeploymentClients, runId: string):
     .select()
     .from(iterations)
     .where(eq(iterations.runId, runId))
-    .orderBy(desc(iterations.iteration))
+    .orderBy(desc(iterations.iteration), desc(iterations.take))
     .limit(1);
   if (last) await requireNotPruned(db, runId, last.policyVersion);
   const firstTask = await findFirstTask(client, execution);

@@ -75,7 +75,11 @@ export async function requestModel(home: string, model: string, signal: AbortSig
   } catch (error) {
     signal.throwIfAborted();
     if (error instanceof TrialgateError) throw error;
-    throw new TrialgateError('missing_prerequisite', 'the supervisor ended during the switch', { cause: error });
+    throw new TrialgateError(
+      'missing_prerequisite',
+      'the supervisor ended during the switch: `npx trialgate up` starts the deployment with the model that it had',
+      { cause: error },
+    );
   } finally {
     await dispatcher.destroy();
   }

@@ -69,7 +69,7 @@ export async function makePlan(config: Deployment): Promise<Plan> {
 /** Returns the folder of the deployment's sockets. Linux limits a socket's path to 107 bytes, so a long home has its sockets in the temporary folder. */
 export function socketFolder(home: string): string {
   const folder = homeFolders(home).run;
-  if (Buffer.byteLength(path.join(folder, 'engine.sock')) <= 107) return folder;
+  if (Buffer.byteLength(path.join(folder, 'supervisor.sock')) <= 107) return folder;
   const digest = createHash('sha256').update(home).digest('hex').slice(0, 16);
   return path.join(os.tmpdir(), `trialgate-${digest}`);
 }

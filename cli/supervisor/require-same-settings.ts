@@ -18,8 +18,10 @@ export function requireSameSettings(asked: Asked, { settings, components }: Stac
   );
   if (others.length === 0) return;
   const model = components.some(({ name }) => name === 'vllm') ? others.find(({ key }) => key === 'model') : undefined;
-  const use = model && `\`npx trialgate engine use ${quoted(shownText('model', model.asked))}\``;
-  const restart = `\`npx trialgate down\`, then \`${upWith(asked)}\`; runs go on afterwards`;
+  const home = asked.flags.home === undefined ? '' : ` --home ${quoted(asked.flags.home)}`;
+  const use = model && `\`npx trialgate engine use ${quoted(shownText('model', model.asked))}${home}\``;
+  const isElsewhere = others.some(({ key }) => ['database_url', 'temporal_address', 'secret'].includes(key));
+  const restart = `\`npx trialgate down${home}\`, then \`${upWith(asked)}\`${isElsewhere ? '' : '; runs go on afterwards'}`;
   const how =
     use === undefined
       ? `To apply this: ${restart}`

@@ -58,7 +58,7 @@ test('`up` changes nothing of a deployment that runs with other settings: it end
     '  secret: another value than the one that runs',
     '  head_dtype: model → float32',
     '  engine_args: – → --a b',
-    "To apply this: `npx trialgate down`, then `npx trialgate up --gateways 4 --engine-args '--a b'`; runs go on afterwards",
+    "To apply this: `npx trialgate down`, then `npx trialgate up --gateways 4 --engine-args '--a b'`",
   ]);
   expect(status).toBe(EXIT.badInput);
 });

@@ -85,7 +85,11 @@ function modelSwitch(options: StackOptions, plan: Plan, watched: ReturnType<type
     if (engine) await watched.replace(engine, runningSettings(changed.config, plan.ports));
   };
   return async (next, signal) => {
-    if (isSwitching) throw new TrialgateError('pool_busy', 'the engine is being switched to another model already');
+    if (isSwitching)
+      throw new TrialgateError(
+        'pool_busy',
+        'the engine is being switched to another model already: try again when `npx trialgate status` shows that it is ready',
+      );
     isSwitching = true;
     try {
       await start(next);
@@ -93,7 +97,11 @@ function modelSwitch(options: StackOptions, plan: Plan, watched: ReturnType<type
       model = next;
     } catch (error) {
       await start(model);
-      throw error;
+      throw new TrialgateError(
+        error instanceof TrialgateError ? error.code : 'missing_prerequisite',
+        `${error instanceof Error ? error.message : String(error)}. The engine starts again with ${model}: \`npx trialgate status\` shows when it is ready`,
+        { cause: error },
+      );
     } finally {
       isSwitching = false;
     }

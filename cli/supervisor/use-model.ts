@@ -26,7 +26,8 @@ export async function useModel(
   const state = requireOwnEngine(home, wanted);
   const model = requireModel(wanted);
   const kept = 'Later starts take it too, until `up --model` or a changed setting names another';
-  if (state.settings?.['model'] === model) {
+  const engine = state.components.find(({ name }) => name === 'vllm');
+  if (state.settings?.['model'] === model && engine?.status === 'ready') {
     chooseModel(home, model, configuredModel);
     return `the engine runs ${model} already. ${kept}`;
   }
@@ -35,14 +36,6 @@ export async function useModel(
   const shown = showUntil(home, onChange, over.signal);
   try {
     await requestModel(home, model, signal);
-  } catch (error) {
-    if (!(error instanceof TrialgateError) || signal.aborted) throw error;
-    const before = String(state.settings?.['model']);
-    throw new TrialgateError(
-      error.code,
-      `${error.message}. The engine starts again with ${before}: \`npx trialgate status\` shows when it is ready`,
-      { cause: error },
-    );
   } finally {
     over.abort();
     await shown;

@@ -101,7 +101,7 @@ class Run:
     def from_env(cls) -> Run:
         """Reads TRIALGATE_RUN, TRIALGATE_URL and TRIALGATE_RUN_KEY, which `npx trialgate key RUN` prints.
 
-        Removes the key from the environment, so that an agent that is started as a process cannot reward itself.
+        Removes the key from the environment, so that an agent that is started as a process does not inherit it.
         """
         return cls(os.environ["TRIALGATE_RUN"], os.environ["TRIALGATE_URL"], os.environ.pop("TRIALGATE_RUN_KEY"))
 

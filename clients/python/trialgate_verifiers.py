@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -74,8 +75,13 @@ def main() -> None:
     except TrialgateApiError as error:
         print(f"error: the gateway refused: {error}", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:
+        print(f"error: the gateway cannot be reached: {error}", file=sys.stderr)
+        sys.exit(3)
     except KeyboardInterrupt:
         sys.exit(130)
+    except asyncio.CancelledError:
+        sys.exit(143)
 
 
 def parse() -> argparse.Namespace:
@@ -128,6 +134,10 @@ async def train(options: argparse.Namespace) -> int:
     except KeyError as error:
         raise Refused(f"{error.args[0]} is not set: export $(npx trialgate key RUN)") from error
     tasks = in_order(environment.taskset, options.seed, options.limit)
+    this = asyncio.current_task()
+    if this is not None:
+        # Trials under way are given back, as for Ctrl-C.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(environment.serving())
@@ -276,6 +286,8 @@ class Trainee:
 
         try:
             episode = await self._environment.run_episode(task, self._context, on_trace=on_trace)
+        except Exception as error:
+            return await self._discard(trial, f"{type(error).__name__}: {error}")
         finally:
             for trace in begun:
                 self._trials.pop(trace.id, None)
@@ -289,9 +301,7 @@ class Trainee:
         if not episode.ok:
             errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
             reason = f"{errors[-1].type}: {errors[-1].message}" if errors else "the rollout did not end well"
-            print(f"discarded trial {trial.index} of {trial.task}: {reason}", flush=True)
-            await trial.discard(reason)
-            return None
+            return await self._discard(trial, reason)
         trained = [trace for trace in begun if self._asks_us(trace)]
         if len(trained) != 1:
             raise Refused(
@@ -305,7 +315,14 @@ class Trainee:
                 f"environment {self._name} gives no reward: its tasks need a method with @vf.reward, or a judge, "
                 "whose weight is not 0"
             )
-        return sum(rewards.values()) if await trial.report(rewards) else None
+        try:
+            return sum(rewards.values()) if await trial.report(rewards) else None
+        except ValueError as error:
+            return await self._discard(trial, str(error))
+
+    async def _discard(self, trial: Trial, reason: str) -> None:
+        print(f"discarded trial {trial.index} of {trial.task}: {reason}", flush=True)
+        await trial.discard(reason)
 
     def _asks_us(self, trace: Any) -> bool:
         return trace.agent.config.client.base_url == self._context.client.base_url

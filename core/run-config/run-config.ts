@@ -121,7 +121,7 @@ export const runConfig = z
     /** The number of replicas that must confirm a publication; absent: all. */
     min_replicas: count.nullable().default(null),
     /** In seconds. A run that is blocked for longer releases its engines for other runs; one that has published nothing releases them at once. */
-    release_engines_after: z.number().min(0).default(600),
+    release_engines_after: z.number().min(0).max(31_536_000).default(600),
   })
   .superRefine((config, context) => {
     const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });

@@ -23,6 +23,8 @@ export class ReplicaMemory {
   changes = 0;
   lastWeightVersion: string | null | undefined;
   models: Model[] | null = null;
+  /** The model that the engine listed last: vLLM's `root` is the one that it was started with. */
+  lastModel: string | undefined;
   traits: { known: EngineTraits | null } | null = null;
   /** The traits that this process, or the one before it at this address, reported last. */
   lastTraits: EngineTraits | null = null;
@@ -120,8 +122,18 @@ export class Replica {
     this.#models = models;
     const keep = (list: Model[]) => {
       if (this.#models !== models) return;
-      if (list.length > 0) this.#memory.models = list;
-      else this.#models = null;
+      if (list.length === 0) {
+        this.#models = null;
+        return;
+      }
+      this.#memory.models = list;
+      const root = list[0]?.['root'];
+      // An engine that was started again with another model has the weight version of every engine that just started.
+      if (this.#memory.lastModel !== undefined && this.#memory.lastModel !== String(root)) {
+        this.#forgetTraits();
+        this.#memory.lastTraits = null;
+      }
+      this.#memory.lastModel = String(root);
     };
     models.then(keep, () => keep([]));
     return models;
@@ -219,6 +231,12 @@ export class Replica {
     this.#memory.forget();
   }
 
+  #forgetTraits(): void {
+    this.#traits = this.#memory.traits = null;
+    this.#takes.clear();
+    this.#mode = this.#memory.mode = null;
+  }
+
   get isUnavailable(): boolean {
     return Date.now() < this.#memory.unavailableUntil;
   }
@@ -229,9 +247,7 @@ export class Replica {
     if (memory.lastWeightVersion !== undefined && memory.lastWeightVersion !== weightVersion) {
       memory.changes += 1;
       // Another process may answer now, started with other options.
-      this.#traits = memory.traits = null;
-      this.#takes.clear();
-      this.#mode = memory.mode = null;
+      this.#forgetTraits();
     }
     memory.lastWeightVersion = weightVersion;
     if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { weightVersion, epoch, at: Date.now() };

@@ -3,23 +3,20 @@ import { groups, iterations, trials } from '../schema.ts';
 import type { Executor } from './transaction.ts';
 
 /**
- * Returns the best version of a run: the one with the highest mean reward in the evaluations that its run file asks for. If there are none
- * yet, the mean reward of the iteration that sampled from the version counts. Of equal ones it is the later. Versions that a superseded take
- * made do not count. Null when nothing has a reward.
+ * Returns the versions of a run by their mean reward, the best first: by the evaluations that its run file asks for, if they judge any version
+ * besides version 0 and the last one, else by the iterations that sampled from them. Of equal ones the later is first. Versions that a
+ * superseded take made do not count, and versions without a reward are absent.
  */
-export async function bestVersion(
-  db: Executor,
-  runId: string,
-  weights: Record<string, number>,
-): Promise<number | null> {
-  // The same as `weightedReward`: a run has too many trials to read them before each step.
-  const weight = sql`coalesce((${JSON.stringify(weights)}::jsonb ->> named.key)::float8, 1)`;
-  const weighted = sql`(select coalesce(sum(named.value::float8 * ${weight}), 0) from jsonb_each_text(${trials.rewards}) as named)`;
+export async function rankVersions(db: Executor, runId: string, weights: Record<string, number>): Promise<number[]> {
+  // The same as `weightedReward`: a run has too many trials to read them before each step. Rewards of any size fit into `numeric`.
+  const weight = sql`coalesce((${JSON.stringify(weights)}::jsonb ->> named.key)::numeric, 1)`;
+  const weighted = sql`(select coalesce(sum(named.value::numeric * ${weight}), 0) from jsonb_each_text(${trials.rewards}) as named)`;
   const reward = sql`avg(${weighted})`.mapWith(Number);
   const rewarded = isNotNull(trials.rewards);
   const done = and(eq(iterations.runId, runId), eq(iterations.status, 'done'));
   const made = await db.select({ version: iterations.trainedVersion }).from(iterations).where(done);
-  const own = new Set([0, ...made.map(({ version }) => version)]);
+  const own = new Set([0, ...made.flatMap(({ version }) => version ?? [])]);
+  const last = Math.max(...own);
   // An evaluation on demand may have other tasks, so its rewards cannot be compared.
   const ofRunFile = sql`${groups.id} ~ '/eval@[0-9]+/[0-9]+$'`;
   const evaluated = await db
@@ -29,7 +26,7 @@ export async function bestVersion(
     .where(and(eq(groups.runId, runId), eq(groups.kind, 'eval'), ofRunFile, rewarded))
     .groupBy(groups.policyVersion);
   const candidates = evaluated.filter(({ version }) => own.has(version));
-  if (candidates.length > 0) return best(candidates);
+  if (candidates.some(({ version }) => version !== 0 && version !== last)) return ranked(candidates);
   const ofTake = and(
     eq(groups.runId, iterations.runId),
     eq(groups.iteration, iterations.iteration),
@@ -42,8 +39,8 @@ export async function bestVersion(
     .innerJoin(trials, eq(trials.groupId, groups.id))
     .where(and(done, rewarded))
     .groupBy(iterations.policyVersion);
-  return best(sampled);
+  return ranked(sampled);
 }
 
-const best = (scores: readonly { version: number; reward: number }[]): number | null =>
-  scores.toSorted((a, b) => a.reward - b.reward || a.version - b.version).at(-1)?.version ?? null;
+const ranked = (scores: readonly { version: number; reward: number }[]): number[] =>
+  scores.toSorted((a, b) => b.reward - a.reward || b.version - a.version).map(({ version }) => version);
