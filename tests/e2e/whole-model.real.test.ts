@@ -176,7 +176,9 @@ test('examples/own-model: a folder of the engine’s shape is trained, and one o
   const other = await shallowModel(join(folder, 'shallow'), 2);
   await expect(
     deployment.trialgate('train', await smallRun('own-model', { model: other }), '--run', 'other-shape'),
-  ).rejects.toThrow(/runs SmolLM2-135M-Instruct, the run file names shallow: name that one, or start the deployment/);
+  ).rejects.toThrow(
+    /runs SmolLM2-135M-Instruct, the run file names shallow: name that one, or switch the deployment's engine/,
+  );
 });
 
 // A second engine needs memory of its own, which one GPU does not have beside the deployment's.
@@ -199,3 +201,16 @@ test.skipIf(deviceOf('auto') !== 'cpu')(
     });
   },
 );
+
+test('`engine use` switches the deployment’s vLLM to another model, which a run then trains', async () => {
+  const model = await shallowModel(join(folder, 'other'), 2);
+  expect(await deployment.trialgate('engine', 'use', model)).toContain(`the engine runs ${model}`);
+  expect(await deployment.trialgate('status')).toContain(model);
+  const tasks = [await chanceTasks(join(folder, 'tasks'))];
+  const config = { model, tasks, agents: ['oneshot'], iterations: 1, groups_per_iteration: 1, group_size: 3 };
+  const file = join(folder, 'switched.json');
+  await writeFile(file, JSON.stringify({ ...config, max_response_length: 32 }));
+  await deployment.trialgate('train', file, '--run', 'switched');
+  const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'switched', '--json'));
+  expect(record).toMatchObject({ status: 'completed', iterations: [{ replicas: [{ weight_version: 'switched@1' }] }] });
+});
