@@ -23,8 +23,7 @@ export function externalRoutes(deps: GatewayDeps): Hono {
     parseBody((await readBody(request, { ...deps.settings, maxBodyBytes: MAX_BYTES })).bytes);
 
   app.post('/runs/:run/groups', async (c) => {
-    const runId = runOf(c.req.param('run'));
-    requireRunKey(deps, runId, c.req.raw.headers);
+    const runId = keyedRun(deps, c.req.param('run'), c.req.raw.headers);
     const { task, claim } = check(claiming, await bodyOf(c.req.raw));
     const run = await withStoreRetry(deps, () => readRun(deps, runId));
     if (!run) throw new Failure(404, 'not_found', `there is no run ${runId}`, { retryable: false });
@@ -41,8 +40,7 @@ export function externalRoutes(deps: GatewayDeps): Hono {
   });
 
   app.post('/runs/:run/trials/:trial/reward', async (c) => {
-    const runId = runOf(c.req.param('run'));
-    requireRunKey(deps, runId, c.req.raw.headers);
+    const runId = keyedRun(deps, c.req.param('run'), c.req.raw.headers);
     const { attempt, reward, reason } = check(reporting, await bodyOf(c.req.raw));
     const rewards = typeof reward === 'number' ? { reward } : reward;
     const trialId = c.req.param('trial');
@@ -64,7 +62,9 @@ export function externalRoutes(deps: GatewayDeps): Hono {
   return app;
 }
 
-function runOf(runId: string): string {
+/** Returns the run's id. A wrong key gets a 401 whether or not there is such a run. */
+function keyedRun(deps: GatewayDeps, runId: string, headers: Headers): string {
+  requireRunKey(deps, runId, headers);
   if (RUN_ID.test(runId)) return runId;
   throw new Failure(404, 'not_found', `there is no run ${JSON.stringify(runId)}`, { retryable: false });
 }
