@@ -20,7 +20,10 @@ test('the API document describes exactly the routes that the gateway serves', as
   );
   const served = gateway.gateway.routes
     .filter(({ path, method }) => method !== 'ALL' && !MODEL_ROUTES.test(path) && !PAGE.test(path))
-    .map(({ path, method }) => `${method.toLowerCase()} ${path.replace(':trial', '{trial_id}').replace(':run', '{run_id}')}`);
+    .map(
+      ({ path, method }) =>
+        `${method.toLowerCase()} ${path.replace(':trial', '{trial_id}').replace(':run', '{run_id}')}`,
+    );
   expect([...new Set(served)].toSorted()).toEqual(described.toSorted());
 });
 
