@@ -21,7 +21,7 @@ export type FolderTask = AnyTask & {
   kind: 'folder';
   /** Absolute. */
   folder: string;
-  /** What the task says about its agent's network; null where it says nothing. */
+  /** The network that the task gives its agent; null if the task does not say. */
   network: 'public' | 'no-network' | null;
   /** `environment` is that of the sandbox in which the tests run. */
   verifier: AnyTask['verifier'] & { environment: TaskEnvironment };

@@ -48,7 +48,7 @@ test.each(examples)(
     for (const command of ours) {
       const [, verb = '', given = ''] = /npx trialgate (\S+)(.*)/.exec(command) ?? [];
       const known = verbs.get(verb)?.options.map(({ long }) => long);
-      // What is quoted goes to vLLM.
+      // The quoted text is for vLLM, so it is not checked.
       const used = given.replaceAll(/'[^']*'/g, '').match(/(?<= )--[a-z-]+/g) ?? [];
       expect(known, command).toEqual(expect.arrayContaining(used));
     }

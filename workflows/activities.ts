@@ -52,7 +52,7 @@ export const closing = proxyActivities<Pick<GeneralActivities, 'awaitClosed'>>({
 });
 
 /**
- * What a blocked run does without a person. It is tried until it succeeds, because the store may be the cause of the block, or until the
+ * The activities of a blocked run while it waits for a person. Each is tried until it succeeds, because the store may be the cause of the block, or until the
  * run is resumed: a try that has begun is then waited for, so that it cannot release engines that the run has taken again.
  */
 export const unattended = proxyActivities<Pick<GeneralActivities, 'listRunningGroups' | 'releaseUnusedPool'>>({

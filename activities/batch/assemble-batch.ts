@@ -12,7 +12,7 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { batchMetrics } from './batch-metrics.ts';
 import { askTeacher } from './ask-teacher.ts';
 import { chooseTrials } from './choose-trials.ts';
-import { ofTake, type TakeKey } from '../iteration/takes.ts';
+import { ofTake, type TakeKey } from '../../store/queries/takes.ts';
 import { collectSamples } from './collect-samples.ts';
 import { trainerSettingsOf } from '../../core/run-config/trainer-settings.ts';
 import { writeBatch } from './write-batch.ts';

@@ -4,7 +4,7 @@ import { attempts, groups, iterations, trials } from '../../store/schema.ts';
 import { requireOpenTake } from '../iteration/require-open-take.ts';
 import { batchTrials, isOffered, readCandidates, usable, type Candidate } from '../rollout/candidates.ts';
 import { readLineage } from '../iteration/lineage.ts';
-import { batchOf, isLive, ofTake, type TakeKey } from '../iteration/takes.ts';
+import { batchOf, isLive, ofTake, type TakeKey } from '../../store/queries/takes.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 /**

@@ -7,7 +7,7 @@ import { groups, trials } from '../../store/schema.ts';
 import { readLineage } from '../iteration/lineage.ts';
 import { trialRewardsOf, type TrialRewards } from '../rollout/rewards-of.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import { batchOf, ofTake, type TakeKey } from '../iteration/takes.ts';
+import { batchOf, ofTake, type TakeKey } from '../../store/queries/takes.ts';
 import type { Sample } from './sample.ts';
 
 export type BatchContents = {

@@ -5,15 +5,14 @@ import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Database } from '../../store/database.ts';
 import { groups, policyVersions, poolWaits, replicas, runs } from '../../store/schema.ts';
+import { depsOver } from '../../tests/support/harness/deps-over.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
 import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
 import { acquirePool, releasePool, releaseUnusedPool, returnPool } from '../pool/acquire-pool.ts';
 import { borrowPool } from '../pool/borrow-pool.ts';
 import type { Deps } from '../deps.ts';
-import { Graders } from '../reward/graders.ts';
 import { readQueue } from '../../store/queries/pool-queue.ts';
-import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import { planEvaluationOnDemand } from './plan-evaluation-on-demand.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 
@@ -26,16 +25,7 @@ let deps: Deps;
 beforeAll(async () => {
   db = store.db;
   home = await mkdtemp(join(tmpdir(), 'trialgate-evaluate-'));
-  deps = {
-    db,
-    temporal: environment.client,
-    gatewayUrls: [],
-    home,
-    secret: '',
-    hostQueue: '',
-    sandboxes: new HostSandboxes(home, 1),
-    graders: new Graders(home),
-  };
+  deps = depsOver({ db, temporal: environment.client, home });
 });
 beforeEach(async () => {
   for (const table of [groups, replicas, runs]) await db.delete(table);

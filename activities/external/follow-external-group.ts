@@ -1,13 +1,14 @@
 import { isDeepStrictEqual } from 'node:util';
 import { heartbeat, sleep } from '@temporalio/activity';
-import { and, asc, eq } from 'drizzle-orm';
+import { asc, eq } from 'drizzle-orm';
+import { isCurrentAttempt } from '../../store/queries/current-attempt.ts';
 import { attempts, groups, trials, type Outcome } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 
-/** What a program outside has done with a group. */
+/** The state of a group that a program outside runs. */
 export type ExternalGroupState = {
   isClaimed: boolean;
-  /** How each trial has ended, by its index; null while it has not. */
+  /** The outcome of each trial, by its index; null while the trial has not ended. */
   outcomes: (Outcome | null)[];
 };
 
@@ -30,7 +31,7 @@ async function readState({ db }: Pick<Deps, 'db'>, groupId: string): Promise<Ext
     .select({ claim: groups.claim, outcome: trials.outcome, endedAt: attempts.endedAt })
     .from(groups)
     .innerJoin(trials, eq(trials.groupId, groups.id))
-    .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .leftJoin(attempts, isCurrentAttempt)
     .where(eq(groups.id, groupId))
     .orderBy(asc(trials.trialIndex));
   return {

@@ -1,4 +1,5 @@
-import { and, asc, eq } from 'drizzle-orm';
+import { asc, eq } from 'drizzle-orm';
+import { isCurrentAttempt } from '../../store/queries/current-attempt.ts';
 import { UNCLAIMED_TASK } from '../../core/run-config/rollouts.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
@@ -8,7 +9,7 @@ import type { GroupPlan } from '../rollout/group-plan.ts';
 import { readRun } from '../run/read-run.ts';
 import { attemptSettings } from '../trial/open-trial.ts';
 
-/** A trial of a group, by its index: the attempt that a program may claim, or how the trial has ended. */
+/** A trial that a program may claim, with its open attempt, or a trial that has ended, with its outcome. */
 export type OpenedExternalTrial = { finished: Outcome } | { finished: null; attempt: number };
 
 /**
@@ -25,14 +26,13 @@ export const openExternalGroup =
     const rows = await db
       .select({ trial: trials, endedAt: attempts.endedAt })
       .from(trials)
-      .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+      .leftJoin(attempts, isCurrentAttempt)
       .where(eq(trials.groupId, group.id))
       .orderBy(asc(trials.trialIndex));
     const isOpen = ({ trial, endedAt }: (typeof rows)[number]) => trial.outcome === null && endedAt === null;
     const hasRewards = rows.some(({ trial }) => trial.rewards !== null);
     const [known] = await db.select({ claim: groups.claim }).from(groups).where(eq(groups.id, group.id));
-    const again = known?.claim !== null && !hasRewards && !rows.some(isOpen);
-    if (again)
+    if (known?.claim !== null && !hasRewards && !rows.some(isOpen))
       await db
         .update(groups)
         .set({ claim: null, claimedAt: null, task: UNCLAIMED_TASK })
@@ -49,8 +49,8 @@ export const openExternalGroup =
         return { finished: 'cancelled' };
       }
       const attempt = (row?.trial.attempt ?? 0) + 1;
-      const settings = attemptSettings(config, { ...group, task: again ? UNCLAIMED_TASK : group.task }, trialIndex);
-      await openAttempt(db, { trialId, attempt, ...settings });
+      // The claim names the task.
+      await openAttempt(db, { trialId, attempt, ...attemptSettings(config, group, trialIndex), task: UNCLAIMED_TASK });
       return { finished: null, attempt };
     };
     const opened: OpenedExternalTrial[] = [];

@@ -1,7 +1,7 @@
 import { and, eq } from 'drizzle-orm';
 import { iterations } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
-import { ofTake, type TakeKey } from './takes.ts';
+import { ofTake, type TakeKey } from '../../store/queries/takes.ts';
 
 /** Ends an iteration after its version was trained and published. */
 export const closeTake =

@@ -1,4 +1,5 @@
 import { and, eq, isNull, or, sql } from 'drizzle-orm';
+import { isOwnEvaluation } from '../../store/queries/own-evaluation.ts';
 import { groups, trials } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import { isRunning } from '../temporal/is-running.ts';
@@ -21,8 +22,7 @@ export const mayRun = or(
 export const listRunningGroups =
   (deps: Pick<Deps, 'db' | 'temporal'>) =>
   async ({ runId, withEvaluations = false }: { runId: string; withEvaluations?: boolean }): Promise<string[]> => {
-    const ofRunFile = sql`${groups.id} ~ '/eval@[0-9]+/[0-9]+$'`;
-    const which = withEvaluations ? or(eq(groups.kind, 'train'), ofRunFile) : eq(groups.kind, 'train');
+    const which = withEvaluations ? or(eq(groups.kind, 'train'), isOwnEvaluation) : eq(groups.kind, 'train');
     const rows = await deps.db
       .select({ id: groups.id })
       .from(groups)

@@ -5,7 +5,7 @@ import type { Deps } from '../deps.ts';
 import { requireNotPruned } from '../run/missing-checkpoint.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
 import { mayRun } from './list-running-groups.ts';
-import { batchOf, ofTake, type TakeKey } from './takes.ts';
+import { batchOf, ofTake, type TakeKey } from '../../store/queries/takes.ts';
 
 export type Take = { take: number; /** The workflows of superseded takes that may still run. */ superseded: string[] };
 

@@ -2,7 +2,7 @@ import { iterations, policyVersions } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import type { Checkpoint, TrainStepResult } from '../../core/gpu-contract.ts';
 import { requireOpenTake } from './require-open-take.ts';
-import { ofTake } from './takes.ts';
+import { ofTake } from '../../store/queries/takes.ts';
 
 /** Writes the base model as version 0. */
 export const recordBase =

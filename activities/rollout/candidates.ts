@@ -1,9 +1,10 @@
 import { and, asc, eq, isNotNull, isNull, or, sql } from 'drizzle-orm';
+import { isCurrentAttempt } from '../../store/queries/current-attempt.ts';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { attempts, calls, groups, trials } from '../../store/schema.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { rewardsOf } from './rewards-of.ts';
-import { batchOf, isLive } from '../iteration/takes.ts';
+import { batchOf, isLive } from '../../store/queries/takes.ts';
 
 export type CandidateTrial = {
   id: string;
@@ -47,7 +48,7 @@ export async function readCandidates(
     })
     .from(groups)
     .leftJoin(trials, and(eq(trials.groupId, groups.id), sql`not ${isUsed}`))
-    .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .leftJoin(attempts, isCurrentAttempt)
     .where(
       and(
         eq(groups.runId, runId),

@@ -1,4 +1,5 @@
-import { and, desc, eq, type SQL } from 'drizzle-orm';
+import { desc, eq, type SQL } from 'drizzle-orm';
+import { isCurrentAttempt } from '../../store/queries/current-attempt.ts';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { attempts, groups, trials, type Outcome } from '../../store/schema.ts';
 
@@ -10,7 +11,7 @@ export async function readGroupTrials(db: Executor, which: SQL | undefined): Pro
     .select({ outcome: trials.outcome, rewards: trials.rewards, last: attempts.outcome, reason: attempts.reason })
     .from(groups)
     .innerJoin(trials, eq(trials.groupId, groups.id))
-    .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .leftJoin(attempts, isCurrentAttempt)
     .where(which)
     .orderBy(desc(groups.endedAt), trials.trialIndex);
   return rows.map(({ last, ...row }) => ({ ...row, outcome: row.outcome ?? last }));

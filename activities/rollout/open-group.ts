@@ -3,7 +3,7 @@ import type { Deps } from '../deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from '../run/read-run.ts';
 import { requireOpenTake } from '../iteration/require-open-take.ts';
-import { ofTake } from '../iteration/takes.ts';
+import { ofTake } from '../../store/queries/takes.ts';
 import { EXTERNAL_AGENT } from '../../core/run-config/rollouts.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
@@ -11,7 +11,7 @@ export type GroupLimits = {
   maxAttempts: number;
   trialSeconds: number;
   groupSeconds: number;
-  /** Of a group that a program outside is to claim: how long it waits for that. Its other times begin with the claim. */
+  /** A group that a program outside is to claim waits so long for the claim. Its other times begin with the claim. */
   unclaimedSeconds?: number;
   /** The number of trials that must have ended before the group counts as ended. */
   quorum: number;

@@ -21,7 +21,7 @@ import {
   type GroupProgress,
 } from './candidates.ts';
 import { readLineage } from '../iteration/lineage.ts';
-import { isLive, ofTake, type TakeKey } from '../iteration/takes.ts';
+import { isLive, ofTake, type TakeKey } from '../../store/queries/takes.ts';
 import { refuseMostFailed } from './refuse-most-failed.ts';
 import { hasBatch, reopenUnfinished } from './reopen-unfinished.ts';
 import { startableGroups } from './startable-groups.ts';

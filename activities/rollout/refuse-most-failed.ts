@@ -3,7 +3,7 @@ import { and, isNotNull, sql } from 'drizzle-orm';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { groups, runs } from '../../store/schema.ts';
 import { commonReason, isFailure, readGroupTrials } from './group-trials.ts';
-import { ofTake, type TakeKey } from '../iteration/takes.ts';
+import { ofTake, type TakeKey } from '../../store/queries/takes.ts';
 
 /** Blocks a run when most of its trials fail through no fault of their own, so that it does not use up its tasks. */
 export async function refuseMostFailed(tx: Transaction, take: TakeKey, groupSize: number): Promise<void> {

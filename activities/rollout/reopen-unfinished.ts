@@ -1,7 +1,7 @@
 import { and, eq, inArray, isNotNull, isNull, or, sql } from 'drizzle-orm';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { batches, groups, quarantinedTasks, runs, trials } from '../../store/schema.ts';
-import { batchOf, isLive, ofTake, type TakeKey } from '../iteration/takes.ts';
+import { batchOf, isLive, ofTake, type TakeKey } from '../../store/queries/takes.ts';
 
 /** Reopens groups with unfinished trials and ends all quarantines, after a person has repaired the cause. */
 export async function reopenUnfinished(tx: Transaction, take: TakeKey): Promise<void> {

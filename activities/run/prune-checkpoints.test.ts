@@ -6,12 +6,11 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { groups, iterations, policyVersions, runs, trials, type RunStatus } from '../../store/schema.ts';
+import { depsOver } from '../../tests/support/harness/deps-over.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
 import type { Deps } from '../deps.ts';
 import { openTake } from '../iteration/open-take.ts';
-import { Graders } from '../reward/graders.ts';
-import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import { forkBase } from './fork-base.ts';
 import { bestVersion } from './best-version.ts';
 import { pruneCheckpoints } from './prune-checkpoints.ts';
@@ -22,16 +21,7 @@ let home = '';
 let deps: Deps;
 beforeAll(async () => {
   home = await mkdtemp(join(tmpdir(), 'trialgate-prune-'));
-  deps = {
-    db: store.db,
-    temporal: new Client(),
-    gatewayUrls: [],
-    home,
-    secret: '',
-    hostQueue: '',
-    sandboxes: new HostSandboxes(home, 1),
-    graders: new Graders(home),
-  };
+  deps = depsOver({ db: store.db, temporal: new Client(), home });
 });
 beforeEach(async () => {
   for (const table of [trials, groups, runs]) await store.db.delete(table);
@@ -179,7 +169,7 @@ test('a checkpoint that a step removed earlier is not marked as pruned, and one 
   expect(await left()).toEqual([0, 1, 2, 4]);
 });
 
-test('an old try that goes on after the run was resumed prunes nothing', async () => {
+test('a try to prune that goes on after the run was resumed removes nothing', async () => {
   await trained(RISING);
   await end('running');
   await pruneCheckpoints(store.db, 'run');

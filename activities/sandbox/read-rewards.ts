@@ -2,12 +2,11 @@ import { isUtf8 } from 'node:buffer';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { MAX_REWARD } from '../../core/weighted-reward.ts';
 import { VerifierError } from './errors.ts';
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const MAX_BYTES = 65_536;
-/** The largest number of float32, in which the trainer computes. */
-const MAX_REWARD = 3.4028234663852886e38;
 
 export type VerifierRewards = {
   /** Named rewards: finite numbers. */

@@ -57,7 +57,7 @@ async function openAttemptOf(
   return { finished: null, attempt };
 }
 
-/** Returns what a run's attempt is opened with. */
+/** Returns the settings with which an attempt of a run is opened. */
 export const attemptSettings = (
   config: RunConfig,
   group: GroupPlan,

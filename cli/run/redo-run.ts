@@ -1,7 +1,8 @@
 import type { Client } from '@temporalio/client';
 import proto from '@temporalio/proto';
 import { randomUUID } from 'node:crypto';
-import { and, desc, eq } from 'drizzle-orm';
+import { and, eq } from 'drizzle-orm';
+import { lastTake } from '../../activities/run/run-position.ts';
 import { requireNotPruned } from '../../activities/run/missing-checkpoint.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { iterations } from '../../store/schema.ts';
@@ -20,12 +21,7 @@ export async function redoRun({ client, db }: DeploymentClients, runId: string):
       throw new TrialgateError('not_found', `Temporal knows no run ${runId}`, { cause: error });
     });
   const execution = { workflowId: runId, runId: description.runId };
-  const [last] = await db
-    .select()
-    .from(iterations)
-    .where(eq(iterations.runId, runId))
-    .orderBy(desc(iterations.iteration), desc(iterations.take))
-    .limit(1);
+  const last = await lastTake(db, runId);
   if (last) await requireNotPruned(db, runId, last.policyVersion);
   const firstTask = await findFirstTask(client, execution);
   if (last) {

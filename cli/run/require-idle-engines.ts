@@ -4,7 +4,7 @@ import { readQueue } from '../../store/queries/pool-queue.ts';
 import type { DeploymentClients } from './connect.ts';
 
 /**
- * A run that begins at the same moment can still get the engines; it is then blocked, because its weights do not fit.
+ * A run that begins at the same moment can still get the engines; it is then blocked if its weights do not fit.
  * @throws TrialgateError `bad_input` when a run or an evaluation has the deployment's engines, or waits for them
  */
 export async function requireIdleEngines({ client, db }: DeploymentClients): Promise<void> {
@@ -16,7 +16,7 @@ export async function requireIdleEngines({ client, db }: DeploymentClients): Pro
   const orCancel = (runId: string) => `wait until it has ended, or end it now with \`npx trialgate cancel ${runId}\``;
   if (owner !== null) {
     if (await isRunning({ temporal: client }, owner)) refuse(`run ${owner} has the engines`, orCancel(owner));
-    // What a terminated run left is nobody's. An evaluation keeps the engines when its run has ended.
+    // A run that was terminated does not count as an owner. An evaluation still owns the engines after its run has ended.
     const query = `ExecutionStatus = "Running" AND WorkflowId STARTS_WITH "${owner}/"`;
     for await (const { workflowId } of client.workflow.list({ query, pageSize: 1 }))
       refuse(`${workflowId} has the engines`, 'wait until it has ended');

@@ -1,5 +1,6 @@
 import { and, asc, eq, or, sql } from 'drizzle-orm';
-import { isLive } from '../../activities/iteration/takes.ts';
+import { isCurrentAttempt } from '../../store/queries/current-attempt.ts';
+import { isLive } from '../../store/queries/takes.ts';
 import type { Database } from '../../store/database.ts';
 import { attempts, groups, trials } from '../../store/schema.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
@@ -27,7 +28,7 @@ export async function readUnderWay(db: Database, runId: string, report: RunStatu
     .select({ group: groups, ended, running })
     .from(groups)
     .leftJoin(trials, eq(trials.groupId, groups.id))
-    .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .leftJoin(attempts, isCurrentAttempt)
     .where(and(eq(groups.runId, runId), or(eq(groups.kind, 'eval'), isLive(groups))))
     .groupBy(groups.id)
     // A step may wait for a straggler of a group that has ended.

@@ -351,7 +351,7 @@ class Trainee:
             async with asked as answer:
                 reply = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
                 await reply.prepare(request)
-                # What the gateway cuts must not look complete: an error here ends the connection.
+                # An error here is not caught: it ends the connection, so a reply that is cut does not look complete.
                 async for chunk in answer.content.iter_any():
                     await reply.write(chunk)
                 await reply.write_eof()

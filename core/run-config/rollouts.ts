@@ -1,4 +1,4 @@
-/** Who runs a run's agents: Trialgate in its sandboxes, or a program of the user's wherever it lives. */
+/** `sandboxes`: Trialgate runs the agents in its sandboxes. `external`: a program of the user runs them, wherever it lives. */
 export const ROLLOUTS = ['sandboxes', 'external'] as const;
 
 /** The agent of groups that an outside program runs. */

@@ -112,7 +112,7 @@ export const runConfig = z
         after: z.boolean().default(true),
       })
       .prefault({}),
-    /** What stays when the run has completed: the checkpoints of the best and the last version, or all that `keep_checkpoints` left. */
+    /** A completed run keeps the checkpoints of its best and its last version, or all that `keep_checkpoints` left. */
     keep_checkpoints_at_end: z.enum(['best_and_last', 'all']).default('best_and_last'),
     /** The URLs of engines that already run; empty: the deployment's own. */
     engines: z

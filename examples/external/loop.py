@@ -43,7 +43,7 @@ async def main() -> None:
     run = Run.from_env()
     tasks = itertools.cycle(TASKS)
     try:
-        # As many groups at once as an iteration has.
+        # Works on as many groups at once as an iteration has.
         await asyncio.gather(*(work(run, tasks) for _ in range(4)))
     except RunEnded as ended:
         print(ended)

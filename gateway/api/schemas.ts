@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { isStorable, toStorableText } from '../../core/json.ts';
 import { CLIENT_RUN_ID, TRIAL_ID } from '../../core/ids.ts';
+import { MAX_REWARD } from '../../core/weighted-reward.ts';
 import { samplingChoices } from '../../core/sampling-choices.ts';
 import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES, RUN_STATUSES } from '../../store/schema.ts';
 
@@ -50,8 +51,6 @@ export const deletion = z.strictObject({
 });
 export const deletedSessions = z.object({ session_ids: z.array(z.string()), status: z.literal('deleted') });
 
-/** The largest number of float32, in which the trainer computes. */
-const MAX_REWARD = 3.4028234663852886e38;
 const rewardNumber = z
   .number()
   .min(-MAX_REWARD, 'a finite number that float32 holds')

@@ -1,7 +1,9 @@
 import { and, asc, eq, isNotNull, isNull, sql } from 'drizzle-orm';
+import { isCurrentAttempt } from './current-attempt.ts';
 import { EXTERNAL_AGENT } from '../../core/run-config/rollouts.ts';
 import type { Database } from '../database.ts';
-import { attempts, groups, iterations, runs, trials } from '../schema.ts';
+import { attempts, groups, runs, trials } from '../schema.ts';
+import { isLive } from './takes.ts';
 import type { Transaction } from './transaction.ts';
 
 export type ClaimedGroup = {
@@ -26,9 +28,8 @@ export async function claimGroup(
       .from(groups)
       .where(and(eq(groups.runId, runId), eq(groups.claim, claim)));
     if (earlier) return readClaimed(tx, earlier);
-    const isLive = sql`exists (select 1 from ${iterations} as live where live.run_id = ${groups.runId} and live.iteration = ${groups.iteration} and live.take = ${groups.take} and live.status <> 'superseded')`;
     // The workflow opens the trials one by one, and a claim gets all of them.
-    const isOpened = sql`(select count(*) = ${groups.size} and count(*) filter (where ${trials.outcome} is null) = count(*) filter (where ${trials.outcome} is null and ${attempts.endedAt} is null) and bool_or(${trials.outcome} is null) from ${trials} join ${attempts} on ${attempts.trialId} = ${trials.id} and ${attempts.attempt} = ${trials.attempt} where ${trials.groupId} = ${groups.id})`;
+    const isOpened = sql`(select count(*) = ${groups.size} and count(*) filter (where ${trials.outcome} is null) = count(*) filter (where ${trials.outcome} is null and ${attempts.endedAt} is null) and bool_or(${trials.outcome} is null) from ${trials} join ${attempts} on ${isCurrentAttempt} where ${trials.groupId} = ${groups.id})`;
     const [group] = await tx
       .select()
       .from(groups)
@@ -39,7 +40,7 @@ export async function claimGroup(
           isNull(groups.claim),
           isNull(groups.endedAt),
           isNotNull(groups.deadlineAt),
-          isLive,
+          isLive(groups),
           isOpened,
         ),
       )
@@ -67,7 +68,7 @@ async function readClaimed(tx: Transaction, { id, task }: { id: string; task: st
   const rows = await tx
     .select({ trialId: trials.id, trialIndex: trials.trialIndex, attempt: trials.attempt })
     .from(trials)
-    .innerJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .innerJoin(attempts, isCurrentAttempt)
     .where(and(eq(trials.groupId, id), isNull(trials.outcome), isNull(attempts.endedAt)))
     .orderBy(asc(trials.trialIndex));
   return { groupId: id, task, trials: rows.map((row) => ({ ...row, trialIndex: row.trialIndex ?? 0 })) };

@@ -1,5 +1,6 @@
 import { and, eq, isNotNull, sql } from 'drizzle-orm';
 import { groups, iterations, trials } from '../schema.ts';
+import { isOwnEvaluation } from './own-evaluation.ts';
 import type { Executor } from './transaction.ts';
 
 /**
@@ -18,12 +19,11 @@ export async function rankVersions(db: Executor, runId: string, weights: Record<
   const own = new Set([0, ...made.flatMap(({ version }) => version ?? [])]);
   const last = Math.max(...own);
   // An evaluation on demand may have other tasks, so its rewards cannot be compared.
-  const ofRunFile = sql`${groups.id} ~ '/eval@[0-9]+/[0-9]+$'`;
   const evaluated = await db
     .select({ version: groups.policyVersion, reward })
     .from(groups)
     .innerJoin(trials, eq(trials.groupId, groups.id))
-    .where(and(eq(groups.runId, runId), eq(groups.kind, 'eval'), ofRunFile, rewarded))
+    .where(and(eq(groups.runId, runId), eq(groups.kind, 'eval'), isOwnEvaluation, rewarded))
     .groupBy(groups.policyVersion);
   const candidates = evaluated.filter(({ version }) => own.has(version));
   if (candidates.some(({ version }) => version !== 0 && version !== last)) return ranked(candidates);

@@ -7,9 +7,8 @@ import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { writeBatch } from '../../activities/batch/write-batch.ts';
 import type { LoadBaseInput, TrainStepInput } from '../../core/gpu-contract.ts';
-import { Graders } from '../../activities/reward/graders.ts';
-import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
 import { allActivities } from '../support/harness/all-activities.ts';
+import { depsOver } from '../support/harness/deps-over.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
 import { batches, iterations, policyVersions, runs } from '../../store/schema.ts';
@@ -64,17 +63,7 @@ const connected = () => ({ client: environment.client, db });
 /** Runs `body` with the real records over a fake trainer. */
 function during<T>(gpu: Record<string, (input: never) => Promise<unknown>>, body: () => Promise<T>): Promise<T> {
   const world = new FakeWorld();
-  const sandboxes = new HostSandboxes(home, 1);
-  const real = allActivities({
-    db,
-    temporal: environment.client,
-    gatewayUrls: [],
-    home,
-    secret: '',
-    hostQueue: 'host',
-    sandboxes,
-    graders: new Graders(home),
-  });
+  const real = allActivities(depsOver({ db, temporal: environment.client, home }));
   const { prepareRun, planBase, openTake, assembleBatch, recordVersion, closeTake, setRunStatus } = real;
   const general = {
     ...world.general(),

@@ -51,12 +51,12 @@ function packages(skip: Skip): Environment {
     : installed;
 }
 
-/** How this machine reaches the package index. */
+/** The variables by which this machine reaches the package index. */
 const INDEX = Object.fromEntries(
   Object.entries(process.env).filter(([name]) => /^(UV_|PIP_|SSL_CERT_|(https?|all|no)_proxy$)/i.test(name)),
 );
 
-/** What the program finds: its own home, but the user's cache of packages, and no Python that uv would download. */
+/** Returns the program's environment: it has a home of its own and the user's cache of packages, and uv downloads no Python. */
 const environmentOf = ({ path }: Environment) => ({
   ...INDEX,
   PATH: [...path, process.env['PATH']].join(delimiter),

@@ -1,9 +1,8 @@
 import type { Client } from '@temporalio/client';
 import { chooseTrials } from '../../../activities/batch/choose-trials.ts';
-import type { TakeKey } from '../../../activities/iteration/takes.ts';
-import { Graders } from '../../../activities/reward/graders.ts';
-import { HostSandboxes } from '../../../activities/sandbox/host-sandboxes.ts';
+import type { TakeKey } from '../../../store/queries/takes.ts';
 import { allActivities } from './all-activities.ts';
+import { depsOver } from './deps-over.ts';
 import { readRun } from '../../../activities/run/read-run.ts';
 import type { TrainedVersion } from '../../../activities/iteration/record-version.ts';
 import type { Database } from '../../../store/database.ts';
@@ -13,18 +12,6 @@ import type { FakeWorld } from '../fakes/fake-activities.ts';
 type Place = { db: Database; temporal: Client; home: string };
 
 const NO_WEIGHTS = { checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } };
-
-const realActivities = ({ db, temporal, home }: Place) =>
-  allActivities({
-    db,
-    temporal,
-    gatewayUrls: [],
-    home,
-    secret: 'a secret of sixteen characters',
-    hostQueue: 'host',
-    sandboxes: new HostSandboxes(home, 64),
-    graders: new Graders(home),
-  });
 
 /** Returns the real activities of a run's engines, for tests whose engines are not fake. */
 export function poolOver(place: Place) {
@@ -37,7 +24,7 @@ export function poolOver(place: Place) {
     poolHas,
     releasePool,
     releaseUnusedPool,
-  } = realActivities(place);
+  } = allActivities(depsOver(place));
   return {
     acquirePool,
     beginPublication,
@@ -73,7 +60,7 @@ export function recordsOver(world: FakeWorld, place: Place) {
     prepareRun,
     sealTrial,
     setRunStatus,
-  } = realActivities(place);
+  } = allActivities(depsOver(place));
   const fakes = world.general();
   return {
     ...fakes,

@@ -1,5 +1,5 @@
 import { and, eq, sql, type AnyColumn, type SQL } from 'drizzle-orm';
-import { iterations } from '../../store/schema.ts';
+import { iterations } from '../schema.ts';
 
 export type TakeKey = { runId: string; iteration: number; take: number };
 type TakeColumns = { runId: AnyColumn; iteration: AnyColumn; take: AnyColumn };
