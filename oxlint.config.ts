@@ -12,23 +12,52 @@ const LAYERS: Record<string, readonly string[]> = {
   workflows: ['core', 'store', 'activities'],
   cli: ['core', 'store', 'gateway', 'activities', 'workflows'],
   deploy: ['core', 'store', 'gateway'],
+  // The page also has the TypeScript client, which is no folder of the product.
+  web: [],
 };
 const FOLDERS = [...Object.keys(LAYERS), 'bench', 'tests'];
 
-/** Refuses relative imports of the top-level folders in `others`. */
-function refuse(folder: string, others: readonly string[], files: readonly string[]) {
+/** The folders of the gateway, in the same way. The files beside them are what all folders share. */
+const GATEWAY_LAYERS: Record<string, readonly string[]> = {
+  record: [],
+  conversations: [],
+  engines: ['conversations'],
+  relay: ['engines'],
+  protocols: ['engines'],
+  calls: ['record', 'conversations', 'engines', 'protocols'],
+  http: ['record', 'engines', 'relay', 'protocols', 'calls'],
+  runtimes: ['record', 'conversations', 'engines', 'relay', 'protocols', 'calls', 'http'],
+};
+
+/** Matches relative imports of the folders in `others`. */
+function pattern(folder: string, others: readonly string[], below: readonly string[] = []) {
   const regex = `^(?:\\.\\./)+(?:${others.join('|')})/`;
-  const message = `${folder}/ may import only itself${LAYERS[folder]?.map((name) => `, ${name}/`).join('') ?? ''}: see LAYERS in oxlint.config.ts`;
-  return {
-    files: [...files],
-    rules: { 'no-restricted-imports': ['error', { patterns: [{ regex, message }] }] as ['error', object] },
-  };
+  const message = `${folder}/ may import only itself${below.map((name) => `, ${name}/`).join('')}: see LAYERS in oxlint.config.ts`;
+  return { regex, message };
 }
 
+const refuse = (files: readonly string[], patterns: readonly object[]) => ({
+  files: [...files],
+  rules: { 'no-restricted-imports': ['error', { patterns }] as ['error', object] },
+});
+
+const othersOf = (folder: string) => FOLDERS.filter((name) => name !== folder && !LAYERS[folder]?.includes(name));
+
+const gatewayRules = Object.entries(GATEWAY_LAYERS).flatMap(([folder, below]) => {
+  const others = Object.keys(GATEWAY_LAYERS).filter((name) => name !== folder && !below.includes(name));
+  if (others.length === 0) return [];
+  const patterns = [pattern('gateway', othersOf('gateway'), LAYERS.gateway), pattern(folder, others, below)];
+  return [refuse([`gateway/${folder}/**`], patterns)];
+});
+
 const layerRules = Object.entries(LAYERS).flatMap(([folder, below]) => {
-  const others = FOLDERS.filter((name) => name !== folder && !below.includes(name));
+  const others = othersOf(folder);
   const tested = others.filter((name) => name !== 'tests');
-  return [refuse(folder, others, [`${folder}/**`]), refuse(folder, tested, [`${folder}/**/*.test.ts`])];
+  return [
+    refuse([`${folder}/**`], [pattern(folder, others, below)]),
+    ...(folder === 'gateway' ? gatewayRules : []),
+    refuse([`${folder}/**/*.test.ts`], [pattern(folder, tested, below)]),
+  ];
 });
 
 export default defineConfig({
@@ -43,6 +72,6 @@ export default defineConfig({
     // Types may form cycles: they are gone at run time.
     'import/no-cycle': ['error', { ignoreTypes: true }],
   },
-  ignorePatterns: ['node_modules', '.trialgate', 'migrations'],
+  ignorePatterns: ['node_modules', '.trialgate', 'migrations', 'web/dist'],
   overrides: layerRules,
 });

@@ -1,4 +1,5 @@
 import { globSync, readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { deviceOf } from './cli/supervisor/device.ts';
 
@@ -9,9 +10,12 @@ const filesWith = (pattern: RegExp, files: string): string[] =>
 
 /** The tests that talk to a gateway which the harness starts: each runs with it on Node and in workerd. */
 const overHttp = filesWith(
-  /use(Shared)?(Token)?Gateways?(OnServer)?\(|new TestGateway|startTestGateway/,
+  /use(Shared)?(Token|Toy)?Gateways?(OnServer)?\(|new TestGateway|startTestGateway/,
   '{gateway,tests/clients,tests/support}/**/*.test.ts',
 );
+
+/** The tests that hold for each kind of engine: each runs in front of a toy of vLLM's and of SGLang's routes. */
+const overEngines = filesWith(/use(Shared)?ToyGateway\(/, 'gateway/**/*.test.ts');
 
 /** The tests that start Temporal. They wait for timers and polls for most of their time, so the fast tier does without them. */
 const onTemporal = filesWith(/useTemporal\(|startTemporal\(/, '**/*.test.ts').filter(
@@ -19,7 +23,12 @@ const onTemporal = filesWith(/useTemporal\(|startTemporal\(/, '**/*.test.ts').fi
 );
 
 /** The tests that start Python, which `npm run test:fast` leaves out where it is not installed. */
-const needPython = process.env['TRIALGATE_TEST_WITHOUT_PYTHON'] ? filesWith(/INSTALLS\.python/, '**/*.test.ts') : [];
+const needPython = process.env['TRIALGATE_TEST_WITHOUT_PYTHON']
+  ? filesWith(/INSTALLS\.python|killLoggerPrograms/, '**/*.test.ts')
+  : [];
+
+/** The number of workers for tests that wait more than they compute: on 2 cores, four take two thirds of the time of two. */
+const MORE_WORKERS = Math.max(4, availableParallelism());
 
 const SETUPS = ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'];
 
@@ -28,18 +37,18 @@ const GENEROUS_LIMITS = { testTimeout: 180_000, hookTimeout: 180_000, expect: { 
 
 export default defineConfig({
   test: {
-    // Tests wait more than they compute.
     maxWorkers: '100%',
     projects: [
       {
         test: {
           name: 'fast',
           include: [
-            '{core,gateway,store,activities,workflows,cli,clients,agents,tasks,examples,bench,tests}/**/*.test.ts',
+            '{core,gateway,store,activities,workflows,cli,clients,agents,tasks,examples,deploy,bench,tests,web}/**/*.test.ts',
           ],
           exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**', ...onTemporal, ...needPython],
           globalSetup: SETUPS,
           isolate: false,
+          maxWorkers: MORE_WORKERS,
           ...GENEROUS_LIMITS,
         },
       },
@@ -49,6 +58,7 @@ export default defineConfig({
           include: onTemporal,
           globalSetup: SETUPS,
           isolate: false,
+          maxWorkers: MORE_WORKERS,
           ...GENEROUS_LIMITS,
         },
       },
@@ -59,6 +69,16 @@ export default defineConfig({
           exclude: ['**/*.real.test.ts', '**/node_modules/**'],
           env: { TRIALGATE_TEST_RUNTIME: 'workerd' },
           globalSetup: ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/workerd-setup.ts'],
+          isolate: false,
+          ...GENEROUS_LIMITS,
+        },
+      },
+      {
+        test: {
+          name: 'sglang',
+          include: overEngines,
+          env: { TRIALGATE_TEST_ENGINE: 'sglang' },
+          globalSetup: SETUPS,
           isolate: false,
           ...GENEROUS_LIMITS,
         },

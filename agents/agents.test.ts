@@ -30,6 +30,10 @@ async def run(task, model):
         reply = json.load(response)["choices"][0]["message"]["content"]
     return {"reply": reply, "row": task.row, "instruction": task.instruction}
 `;
+import { openBackend } from '../activities/sandbox/backends.ts';
+import { bubblewrapBackend } from '../activities/sandbox/bubblewrap-backend.ts';
+
+const backend = await openBackend();
 
 /** The files in docs/agents.md, by their path in the folder `agents/`. */
 const document = await readFile(new URL('../docs/agents.md', import.meta.url), 'utf8');
@@ -82,12 +86,12 @@ describe.each(await isolations())('$kind', (isolation) => {
     const address = gateway.address();
     const port = address !== null && typeof address === 'object' ? address.port : 0;
     try {
-      const sandbox = await createSandbox({ home: folder.home, trialId: 't', attempt: 1, task: of });
+      const sandbox = await createSandbox({ backend, home: folder.home, trialId: 't', attempt: 1, task: of });
       const result = await runAgentProcess({
         agent: await loadAgent(agent),
         task: of,
         sandbox,
-        isolation,
+        backend: bubblewrapBackend(isolation),
         trialId: 't',
         gateway: `http://127.0.0.1:${port}`,
         network: 'gateway',

@@ -1,9 +1,10 @@
 /**
- * Measures how long many trials of one agent take to their first calls, all started at once: each in a sandbox of its own with a copy of the
- * task's files. The model is a server that answers at once. The baseline runs the same trials without the packages' bytecode.
+ * Measures how long many trials of one agent take to their first calls, all started at once or at most `--at-once`: each in a sandbox of its own with a copy of the
+ * task's files. The model is a server that answers at once. The baselines are the same trials without the packages' bytecode, and for a
+ * function agent, trials that each import its module; its warm trials are measured with a new fork server and again with the same one.
  *
  *   node bench/agents.ts --agent examples/langgraph/agent/agent.yaml --trials 64
- *   node bench/agents.ts --agent aider --trials 64 --repository .
+ *   node bench/agents.ts --agent aider --trials 64 --at-once 8 --repository .
  *
  * `--repository` copies the files that git knows in this folder into each sandbox. `--home` keeps the agent's packages for the next time.
  */
@@ -19,16 +20,21 @@ import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
 import { destroySandbox } from '../activities/sandbox/destroy-sandbox.ts';
 import { isolation } from '../activities/sandbox/isolation.ts';
 import { loadAgent } from '../activities/sandbox/load-agent.ts';
-import { runAgentProcess } from '../activities/sandbox/run-agent-process.ts';
+import { runAgentProcess, type AgentResult } from '../activities/sandbox/run-agent-process.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { taskWith, temporaryHome } from '../tests/support/harness/sandbox-fixtures.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
+import { openBackend } from '../activities/sandbox/backends.ts';
+import { bubblewrapBackend } from '../activities/sandbox/bubblewrap-backend.ts';
+
+const backend = await openBackend();
 
 const options = optionsOf(import.meta.url, {
   agent: 'examples/langgraph/agent/agent.yaml',
   trials: 64,
+  'at-once': 64,
   repository: null,
   home: null,
 });
@@ -78,7 +84,10 @@ const here = await isolation();
 type Round = { created: number; first: number; all: number; ended: number; failed: number; bytes: number };
 
 /** Makes all sandboxes, starts all agents at once, and returns the seconds of each part. */
-async function round(name: string, env: Record<string, string>): Promise<Round> {
+async function round(
+  name: string,
+  { isWarm, env = {} }: { isWarm: boolean; env?: Record<string, string> },
+): Promise<Round> {
   const keys = Array.from({ length: options.trials }, (_, index) => ({
     home,
     trialId: `${name}-${index}`,
@@ -86,26 +95,30 @@ async function round(name: string, env: Record<string, string>): Promise<Round> 
   }));
   const start = performance.now();
   const sandboxes = await Promise.all(
-    keys.map(async (key) => ({ key, sandbox: await createSandbox({ ...key, task, signal }) })),
+    keys.map(async (key) => ({ key, sandbox: await createSandbox({ backend, ...key, task, signal }) })),
   );
   const created = performance.now();
-  const results = await Promise.all(
-    sandboxes.map(({ key: { trialId }, sandbox }) =>
-      runAgentProcess({
-        agent: { ...agent, env: { ...agent.env, ...env } },
-        task,
-        sandbox,
-        isolation: here,
-        environment,
-        trialId,
-        gateway,
-        network: 'gateway',
-        apiKey: 'a key',
-        model: 'policy',
-        signal,
-      }),
-    ),
-  );
+  const results: AgentResult[] = [];
+  const waiting = [...sandboxes];
+  const runNext = async (): Promise<void> => {
+    for (let next = waiting.shift(); next !== undefined; next = waiting.shift())
+      results.push(
+        await runAgentProcess({
+          agent: { ...agent, isWarm, env: { ...agent.env, ...env } },
+          task,
+          sandbox: next.sandbox,
+          backend: bubblewrapBackend(here),
+          environment,
+          trialId: next.key.trialId,
+          gateway,
+          network: 'gateway',
+          apiKey: 'a key',
+          model: 'policy',
+          signal,
+        }),
+      );
+  };
+  await Promise.all(Array.from({ length: options['at-once'] }, runNext));
   const ended = performance.now();
   const failed = results.filter(({ ending }) => ending !== 'done');
   const [failure] = failed;
@@ -113,7 +126,7 @@ async function round(name: string, env: Record<string, string>): Promise<Round> 
   const { stdout } = await run('du', ['-sbc', ...sandboxes.map(({ sandbox }) => sandbox.root)], { maxBuffer: 2 ** 24 });
   const calls = keys.flatMap(({ trialId }) => firstCalls.get(trialId) ?? []);
   if (calls.length < keys.length) console.error(`${keys.length - calls.length} agents made no call`);
-  for (const key of keys) await destroySandbox(key);
+  for (const key of keys) await destroySandbox({ ...key, backend });
   return {
     created: (created - start) / 1000,
     first: (Math.min(...calls) - created) / 1000,
@@ -127,17 +140,26 @@ async function round(name: string, env: Record<string, string>): Promise<Round> 
 /** Python looks for bytecode in a folder that does not exist. */
 const WITHOUT_BYTECODE = { PYTHONPYCACHEPREFIX: '/nowhere' };
 const rounds: [string, Round][] = [
-  ['without bytecode', await round('plain', WITHOUT_BYTECODE)],
-  ['as it is', await round('own', {})],
+  ['cold, without bytecode', await round('plain', { isWarm: false, env: WITHOUT_BYTECODE })],
+  ['cold', await round('cold', { isWarm: false })],
 ];
+if (agent.isWarm)
+  rounds.push(
+    ['warm, with its import', await round('first', { isWarm: true })],
+    ['warm', await round('warm', { isWarm: true })],
+  );
 server.close().closeAllConnections();
 console.log(
-  JSON.stringify({ ...provenance(), agent: options.agent, trials: options.trials, isolation: here.kind }, null, 2),
+  JSON.stringify(
+    { ...provenance(), agent: options.agent, trials: options.trials, atOnce: options['at-once'], isolation: here.kind },
+    null,
+    2,
+  ),
 );
 console.log(
   `\n${table(
     [
-      'packages',
+      'start',
       's to make the sandboxes',
       's to the first call',
       's to all first calls',

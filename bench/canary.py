@@ -26,14 +26,17 @@ from transformers import AutoTokenizer
 from conftest import Run, row
 from real_engine import vllm
 from trialgate_gpu.canary import canary_token_ids, measure_canary
+from trialgate_gpu.checkpoint import load_state
 from trialgate_gpu.device import tune_process
-from trialgate_gpu.engine import Engine
+from trialgate_gpu.group.placement import Placement
+from trialgate_gpu.group.world import World
 from trialgate_gpu.head import token_logprobs
+from trialgate_gpu.manifest import read_manifest
 from trialgate_gpu.pack import chain, make_packs
 from trialgate_gpu.policy import Policy
 from trialgate_gpu.progress import Progress
-from trialgate_gpu.tensor_file import read_flat
 from trialgate_gpu.train_step import Trainer
+from trialgate_gpu.vllm_engine import VllmEngine
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / ".trialgate" / "models" / "SmolLM2-135M-Instruct"
@@ -104,17 +107,10 @@ def figures(seen: np.ndarray, expected: np.ndarray) -> str:
     return f"{off.mean():8.4f} {' '.join(halves)} {largest} {''.join(shares)} {off[:31].max():8.3f}"
 
 
-async def ask(
-    url: str,
-    folder: Path,
-    weight_version: str,
-    ids: list[int],
-    method: str = "trialgate_reload_weights",
-) -> np.ndarray:
-    async with Engine(url) as engine:
+async def ask(url: str, folder: Path, weight_version: str, ids: list[int], method: str | None = None) -> np.ndarray:
+    async with VllmEngine(url) as engine:
         await engine.pause()
         await engine.reload(str(folder), method)
-        await engine.reset_prefix_cache()
         await engine.set_weight_version(weight_version)
         await engine.resume()
         return np.array(await engine.prompt_logprobs(ids, weight_version))
@@ -160,7 +156,9 @@ def train_once(home: Path, lr: float) -> Path:
         optim={"lr": lr},
         keep_checkpoints=99,
     )
-    return Path(trainer.train_step(request, Progress())["checkpoint"])
+    made = Path(trainer.train_step(request, Progress())["checkpoint"])
+    trainer.settle()
+    return made
 
 
 def measure(arguments: argparse.Namespace, home: Path, table: Table) -> None:
@@ -169,7 +167,8 @@ def measure(arguments: argparse.Namespace, home: Path, table: Table) -> None:
     policy = Policy(MODEL, CPU)
     ids = canary_token_ids(MODEL, policy.model.config)
     start = policy.master.clone()
-    update = torch.from_numpy(read_flat(trained / "trainer/master.safetensors", "master")) - start
+    state = load_state(trained, read_manifest(trained), Placement(CPU, World()), lambda: None)
+    update = state.policy.master - start
     folders: dict[int, Path] = {}
     expected: dict[int, np.ndarray] = {}
     for version in (0, last - 1, last):

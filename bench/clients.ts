@@ -29,7 +29,7 @@ import { install } from '../tests/clients/install.ts';
 import { MODE_HEAD, modeRowsIn, withModes } from '../tests/clients/page.ts';
 import type { RunResult } from '../tests/clients/run.ts';
 import { toySession } from '../tests/clients/toy-session.ts';
-import { startGateway, type NodeGateway } from '../gateway/node.ts';
+import { startGateway, type NodeGateway } from '../gateway/runtimes/node/start-gateway.ts';
 import { withVllm } from '../tests/support/harness/own-vllm.ts';
 import { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { provenance } from './deployment.ts';

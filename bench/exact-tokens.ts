@@ -1,19 +1,23 @@
 /**
  * Makes random conversations with tool calls, unicode, special tokens written as text, several replies a request, text completions,
  * branches and edited histories, plain and streamed. Counts records and samples that differ from what the agent saw, or from the engine's input and output.
- * `toy` is a fake engine whose text does not tokenize back to the same ids and which reports its input; `vllm` is the real one.
+ * `toy` is a fake engine whose text does not tokenize back to the same ids and which reports its input, `sglang` one of the same model that
+ * answers as SGLang does; `vllm` is the real one.
  *
  *   node bench/exact-tokens.ts --engine toy --conversations 100000
+ *   node bench/exact-tokens.ts --engine sglang --conversations 20000
  *   node bench/exact-tokens.ts --engine vllm --conversations 2000
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { startGateway } from '../gateway/node.ts';
-import { exactTrial, onToy, type Place } from '../tests/support/scenarios/exact-trial.ts';
+import { startGateway } from '../gateway/runtimes/node/start-gateway.ts';
+import { exactTrial, onSglang, onToy, type Place } from '../tests/support/scenarios/exact-trial.ts';
 import { withVllm } from '../tests/support/harness/own-vllm.ts';
 import { gatewayBeforeVllm } from '../tests/support/harness/gateway-before-vllm.ts';
-import { HALVES, TokenEngine } from '../tests/support/fakes/token-engine.ts';
+import { SglangEngine } from '../tests/support/fakes/sglang/sglang-engine.ts';
+import { TokenEngine } from '../tests/support/fakes/token-engine.ts';
+import { HALVES } from '../tests/support/fakes/toy-engine.ts';
 import { REPOSITORY } from '../core/repository.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
@@ -30,7 +34,8 @@ const {
   steps,
   concurrency,
 } = optionsOf(import.meta.url, { engine: 'toy', conversations: 2_000, steps: 6, concurrency: 32 });
-if (!['toy', 'vllm'].includes(choice)) throw new Error(`--engine: expected toy or vllm, found ${choice}`);
+if (!['toy', 'sglang', 'vllm'].includes(choice))
+  throw new Error(`--engine: expected toy, sglang or vllm, found ${choice}`);
 const [ADMIN, SECRET] = ['bench', 'a secret of sixteen characters'];
 const sampleCount = z.object({ samples: z.array(z.unknown()) });
 
@@ -64,13 +69,34 @@ async function converseAll(place: Place, from: number, to: number): Promise<void
   await Promise.all(Array.from({ length: concurrency }, lane));
 }
 
-/** Runs half of the conversations with an engine that parses tool calls, where streams are made from whole replies, and half with one that does not. Half of each reply's tokens have the next version. */
-async function overToy(): Promise<void> {
+type Gateway = Place['gateway'];
+/** Returns how each of an engine's settings is reached, and how it is stopped. */
+type Starts = () => Promise<{ url: string; place: (gateway: Gateway) => Place; stop: () => Promise<void> }>;
+
+/** Half of each reply's tokens have the next version. */
+const SERVED = { weightVersion: 'run@1', spans: HALVES };
+
+/** An engine that parses tool calls, where streams are made from whole replies, and one that does not. */
+const TOYS = [true, false].map((parses): Starts => async () => {
+  const engine = Object.assign(await new TokenEngine().start(), SERVED, { parses });
+  return { url: engine.url, place: (gateway) => onToy(gateway, engine), stop: () => engine.stop() };
+});
+
+/** The same, and each with streams whose events have the whole reply so far or only what is new. */
+const SGLANGS = [true, false].flatMap((parses) =>
+  [true, false].map((incremental): Starts => async () => {
+    const engine = Object.assign(await new SglangEngine().start(), SERVED, { parses, incremental });
+    return { url: engine.url, place: (gateway) => onSglang(gateway, engine), stop: () => engine.stop() };
+  }),
+);
+
+/** Runs an equal share of the conversations with each. */
+async function overFakes(all: readonly Starts[]): Promise<void> {
   const postgres = await TestPostgres.create();
   const db = openDatabase(postgres.url);
   try {
-    for (const parses of [true, false]) {
-      const engine = Object.assign(await new TokenEngine().start(), { parses, weightVersion: 'run@1', spans: HALVES });
+    for (const [i, start] of all.entries()) {
+      const engine = await start();
       await registerReplicas(db, [engine.url]);
       await db.update(replicas).set({ runId: 'run', weightVersion: 'run@1', inRotation: true });
       const gateway = await startGateway({
@@ -81,11 +107,11 @@ async function overToy(): Promise<void> {
         adminKey: ADMIN,
         secret: SECRET,
       });
-      const half = Math.ceil(count / 2);
+      const share = Math.ceil(count / all.length);
       await converseAll(
-        { ...onToy({ url: gateway.url, adminKey: ADMIN }, engine), opening: { run_id: 'run' } },
-        parses ? 0 : half,
-        parses ? half : count,
+        { ...engine.place({ url: gateway.url, adminKey: ADMIN }), opening: { run_id: 'run' } },
+        i * share,
+        Math.min(count, (i + 1) * share),
       );
       await gateway.close();
       await engine.stop();
@@ -110,7 +136,7 @@ async function overVllm(): Promise<void> {
 }
 
 const start = performance.now();
-await (choice === 'vllm' ? overVllm() : overToy());
+await (choice === 'vllm' ? overVllm() : overFakes(choice === 'toy' ? TOYS : SGLANGS));
 const seconds = (performance.now() - start) / 1000;
 const text = table(
   ['engine', 'conversations', 'calls', 'calling tools', 'samples', 'mismatches', 'seconds', 'calls/s'],

@@ -10,6 +10,8 @@ export type IterationRow = {
   /** Trialgate's seconds divided by `direct` + `train`. */
   ratio: number;
   tokens: number;
+  /** The seconds from the iteration's start to the first call of its first trial, and of its last. */
+  firstCalls: { first: number; last: number };
   /** The seconds of each phase. */
   seconds: Record<string, number>;
 };
@@ -22,6 +24,8 @@ export function iterationReport(rows: IterationRow[], trl: { seconds: number }[]
       'iteration',
       'tokens',
       'Trialgate s',
+      'first call',
+      'last first call',
       'rollout',
       'batch',
       'train',
@@ -34,6 +38,8 @@ export function iterationReport(rows: IterationRow[], trl: { seconds: number }[]
       String(row.iteration),
       String(row.tokens),
       f(row.trialgate),
+      f(row.firstCalls.first),
+      f(row.firstCalls.last),
       ...['rollout', 'batch', 'train', 'publish'].map((phase) => f(row.seconds[phase] ?? 0)),
       f(row.direct),
       f(row.train),

@@ -74,14 +74,21 @@ async function requestsOf(db: Database, iteration: number) {
   const completed = made
     .filter(({ status }) => status === 'completed')
     .toSorted((a, b) => a.startedAt.getTime() - b.startedAt.getTime());
-  return completed.map(({ request, completionTokenIds: ids }) => ({ request, tokens: ids?.length ?? 0 }));
+  const first = [...Map.groupBy(made, ({ trialId }) => trialId).values()].map((ofTrial) =>
+    Math.min(...ofTrial.map(({ startedAt }) => startedAt.getTime())),
+  );
+  return {
+    requests: completed.map(({ request, completionTokenIds: ids }) => ({ request, tokens: ids?.length ?? 0 })),
+    firstCallsAt: { first: Math.min(...first), last: Math.max(...first) },
+  };
 }
 
-/** Returns the seconds from the start of an iteration to the start of the next, or to its own end for the last one. */
-async function wallSeconds(db: Database, iteration: number): Promise<number> {
+/** Returns when an iteration started, and the seconds from there to the start of the next, or to its own end for the last one. */
+async function wallOf(db: Database, iteration: number): Promise<{ start: number; seconds: number }> {
   const takes = await db.select().from(iterations).where(eq(iterations.runId, RUN)).orderBy(asc(iterations.iteration));
   const end = takes[iteration + 1]?.openedAt ?? takes[iteration]?.endedAt;
-  return ((end?.getTime() ?? Number.NaN) - (takes[iteration]?.openedAt.getTime() ?? Number.NaN)) / 1000;
+  const start = takes[iteration]?.openedAt.getTime() ?? Number.NaN;
+  return { start, seconds: ((end?.getTime() ?? Number.NaN) - start) / 1000 };
 }
 
 const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), {
@@ -94,20 +101,21 @@ const rows = await withStack(async (connected, stack, signal) => {
   const record = await readRunRecord(connected.db, RUN);
   const measured: IterationRow[] = [];
   for (const { iteration, seconds, metrics } of record.iterations) {
-    const recorded = await requestsOf(connected.db, iteration);
+    const { requests: recorded, firstCallsAt } = await requestsOf(connected.db, iteration);
     const direct = await sendDirect(
       stack.plan.engines[0] ?? '',
       recorded,
       encodeURIComponent(`${weightVersionOf(RUN, 1000 + iteration)}`),
     );
-    const trialgate = await wallSeconds(connected.db, iteration);
-    const train = metrics['seconds/total'] ?? Number.NaN;
+    const { start, seconds: trialgate } = await wallOf(connected.db, iteration);
+    const train = metrics['timing_s/step'] ?? Number.NaN;
     measured.push({
       iteration,
       trialgate,
       direct,
       train,
       ratio: trialgate / (direct + train),
+      firstCalls: { first: (firstCallsAt.first - start) / 1000, last: (firstCallsAt.last - start) / 1000 },
       tokens: recorded.reduce((sum, each) => sum + each.tokens, 0),
       seconds,
     });

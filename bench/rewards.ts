@@ -19,6 +19,10 @@ import { table } from '../cli/show/table.ts';
 import { taskWith, temporaryHome } from '../tests/support/harness/sandbox-fixtures.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
+import { openBackend } from '../activities/sandbox/backends.ts';
+import { bubblewrapBackend } from '../activities/sandbox/bubblewrap-backend.ts';
+
+const backend = await openBackend();
 
 const run = promisify(execFile);
 const { rows, processes, concurrency } = optionsOf(import.meta.url, { rows: 1000, processes: 100, concurrency: 64 });
@@ -58,7 +62,13 @@ const here = await isolation();
 async function warm(count: number, withFiles: boolean): Promise<number> {
   const graders = new Graders(home);
   const given = rewardFunction.parse({ function: `${file}:score` });
-  const sandbox = await createSandbox({ home, trialId: 'work', attempt: 1, task: await taskWith(home, 'true') });
+  const sandbox = await createSandbox({
+    backend,
+    home,
+    trialId: 'work',
+    attempt: 1,
+    task: await taskWith(home, 'true'),
+  });
   const request = (answer: number) => ({
     row: { answer },
     transcript: [{ role: 'assistant', content: `It is ${answer}.` }],
@@ -71,7 +81,7 @@ async function warm(count: number, withFiles: boolean): Promise<number> {
     if (value !== 1) throw new Error(`row ${answer} got ${JSON.stringify(value)}`);
   });
   await graders.close();
-  await destroySandbox({ home, trialId: 'work', attempt: 1 });
+  await destroySandbox({ backend, home, trialId: 'work', attempt: 1 });
   return seconds;
 }
 
@@ -81,9 +91,9 @@ async function sandboxed(count: number): Promise<number> {
   });
   return timed(count, async (index) => {
     const key = { home, trialId: `t${index}`, attempt: 1 };
-    const sandbox = await createSandbox({ ...key, task });
-    await verify({ task, sandbox, isolation: here, signal });
-    await destroySandbox(key);
+    const sandbox = await createSandbox({ backend, ...key, task });
+    await verify({ task, sandbox, backend: bubblewrapBackend(here), signal });
+    await destroySandbox({ ...key, backend });
   });
 }
 

@@ -68,27 +68,12 @@ def record(given: dict[str, Any], model: str, folder: Path) -> None:
     (folder / "trajectories.json").write_text(json.dumps(given))
 
 
-def read(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "trajectories.json").read_text())
+def rows_of(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the trajectories as the rows of a batch."""
+    from conftest import row
 
-
-def measure_ours(model: str, folder: Path, steps: int, emit: Emit) -> None:
-    import torch
-
-    from conftest import row, settings_with, write_batch
-    from trialgate_gpu.batch import read_batch
-    from trialgate_gpu.checkpoint import TrainerState
-    from trialgate_gpu.device import tune_process
-    from trialgate_gpu.optimize import optimize
-    from trialgate_gpu.optimizer import FlatAdamW
-    from trialgate_gpu.policy import Policy
-    from trialgate_gpu.prepare import prepare
-    from trialgate_gpu.progress import Progress
-
-    tune_process(None)
-    given = read(folder)
     prompt = given["prompt"]
-    rows = [
+    return [
         row(prompt, completion, reward, "g", f"t{number}")
         | {
             "loss_mask": [0] * len(prompt) + given["sampled"],
@@ -99,10 +84,32 @@ def measure_ours(model: str, folder: Path, steps: int, emit: Emit) -> None:
             zip(given["completions"], given["rewards"], given["logprobs"], strict=True)
         )
     ]
-    path, sha256 = write_batch(folder, rows)
-    policy = Policy(Path(model), torch.device("cpu"))
+
+
+def read(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "trajectories.json").read_text())
+
+
+def measure_ours(model: str, folder: Path, steps: int, emit: Emit, rank: int) -> None:
+    import torch
+
+    from conftest import settings_with, write_batch
+    from trialgate_gpu.batch import read_batch
+    from trialgate_gpu.checkpoint import TrainerState
+    from trialgate_gpu.device import tune_process
+    from trialgate_gpu.lora import Lora
+    from trialgate_gpu.optimize import optimize
+    from trialgate_gpu.optimizer import FlatAdamW
+    from trialgate_gpu.policy import Policy
+    from trialgate_gpu.prepare import prepare
+    from trialgate_gpu.progress import Progress
+
+    tune_process(None)
+    path, sha256 = write_batch(folder, rows_of(read(folder)))
+    lora = Lora(rank, float(rank), "all-linear", 0) if rank else None
+    policy = Policy(Path(model), torch.device("cpu"), lora=lora)
     state = TrainerState(policy, FlatAdamW(policy.master, policy.decayed()))
-    settings = settings_with()
+    settings = settings_with(lora_rank=rank, lora_alpha=float(rank))
     for step in range(steps):
         start = time.perf_counter()
         prepared = prepare(read_batch(path, sha256, 0), settings, 0)
@@ -110,8 +117,9 @@ def measure_ours(model: str, folder: Path, steps: int, emit: Emit) -> None:
         emit({"seconds": time.perf_counter() - start, "gradient_norm": metrics["actor/grad_norm"]})
 
 
-def measure_trl(model: str, folder: Path, steps: int, emit: Emit, corrected: bool) -> None:
+def measure_trl(model: str, folder: Path, steps: int, emit: Emit, rank: int, corrected: bool) -> None:
     from datasets import Dataset
+    from peft import LoraConfig
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
@@ -154,6 +162,9 @@ def measure_trl(model: str, folder: Path, steps: int, emit: Emit, corrected: boo
         ),
         train_dataset=Dataset.from_list([{"prompt": "p"}] * steps),
         rollout_func=rollouts,
+        peft_config=LoraConfig(r=rank, lora_alpha=rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        if rank
+        else None,
         callbacks=[Clock()],
     )
     if corrected:
@@ -168,7 +179,7 @@ def peak_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
-def child(name: str, model: str, folder: Path, steps: int) -> None:
+def child(name: str, model: str, folder: Path, steps: int, rank: int) -> None:
     """Prints a line of JSON after each step. Output of libraries goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -177,15 +188,15 @@ def child(name: str, model: str, folder: Path, steps: int) -> None:
         print(json.dumps(found | {"peak": peak_bytes()}), file=answers, flush=True)
 
     if name == "ours":
-        measure_ours(model, folder, steps, emit)
+        measure_ours(model, folder, steps, emit, rank)
     else:
-        measure_trl(model, folder, steps, emit, name == "trl")
+        measure_trl(model, folder, steps, emit, rank, name == "trl")
 
 
 def run_child(name: str, arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Runs a child to its end and yields each line of JSON that it prints."""
     command = [sys.executable, __file__, "--child", name, "--folder", str(folder), "--model", arguments.model]
-    command += ["--repeats", str(arguments.repeats)]
+    command += ["--repeats", str(arguments.repeats), "--lora-rank", str(arguments.lora_rank)]
     environment = os.environ | {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
     path = folder / f"{name}.log"
     with (
@@ -244,6 +255,9 @@ def main() -> None:
     parser.add_argument("--model", default=str(ROOT / ".trialgate" / "models" / "SmolLM2-135M-Instruct"))
     parser.add_argument("--prompts", type=int, nargs="+", default=[512, 2048])
     parser.add_argument("--trainers", nargs="+", choices=NAMES, default=["ours", "trl"])
+    parser.add_argument(
+        "--lora-rank", type=int, default=0, help="train an adapter of all linear layers (0: all weights)"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="steps that count, after one that does not")
     parser.add_argument("--out", type=Path, help="file for the table (default: only printed)")
     parser.add_argument("--child", choices=["record", *NAMES], help=argparse.SUPPRESS)
@@ -252,12 +266,13 @@ def main() -> None:
     if arguments.child == "record":
         return record(read(arguments.folder), arguments.model, arguments.folder)
     if arguments.child:
-        return child(arguments.child, arguments.model, arguments.folder, arguments.repeats + 1)
+        return child(arguments.child, arguments.model, arguments.folder, arguments.repeats + 1, arguments.lora_rank)
     each = f"{arguments.repeats} steps each, one process after the other"
     shape = f"{TRIALS} trials, {TURNS} turns of {TURN_TOKENS} observed and {TURN_TOKENS} sampled tokens"
     cores = len(os.sched_getaffinity(0))
+    what = f"LoRA of rank {arguments.lora_rank}" if arguments.lora_rank else "all weights"
     lines = [
-        f"{Path(arguments.model).name}, {cores} cores; {shape}; {each}",
+        f"{Path(arguments.model).name}, {what}, {cores} cores; {shape}; {each}",
         # The ratio is to the median of ours.
         "prompt  trainer                  median     min     max  seconds / ours      peak GiB  gradient norm",
     ]
@@ -267,7 +282,7 @@ def main() -> None:
     print(text, end="")
     if arguments.out:
         given = " ".join(["--trainers", *arguments.trainers, "--prompts", *map(str, arguments.prompts)])
-        command = f"$ python bench/step_time.py {given} --repeats {arguments.repeats}"
+        command = f"$ python bench/step_time.py {given} --repeats {arguments.repeats} --lora-rank {arguments.lora_rank}"
         arguments.out.write_text(f"{command}\n{time.strftime('%Y-%m-%d')}\n\n{text}")
 
 

@@ -35,8 +35,15 @@ def make_environment(folder: Path) -> None:
     site = subprocess.check_output([python, "-c", "import sysconfig as s; print(s.get_paths()['purelib'])"], text=True)
     here = next(path for path in sys.path if path.endswith("site-packages"))
     (Path(site.strip()) / "main-environment.pth").write_text(here + "\n")
-    subprocess.check_call([python, "-m", "pip", "install", "-q", "--no-deps", "trl==1.16.0"])
-    subprocess.check_call([python, "-m", "pip", "install", "-q", "datasets"])
+    from_lock = [
+        "--require-hashes",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "-r",
+        ROOT / "gpu-workers/requirements-trl.txt",
+    ]
+    subprocess.check_call([python, "-m", "pip", "install", "-q", *from_lock])
 
 
 def code_block(reply: str) -> str | None:

@@ -1,6 +1,13 @@
 import { TrialgateError } from '../core/errors.ts';
 
-export const EXIT = { done: 0, badInput: 2, missingPrerequisite: 3, failed: 4, interrupted: 130 } as const;
+export const EXIT = {
+  done: 0,
+  attackPays: 1,
+  badInput: 2,
+  missingPrerequisite: 3,
+  failed: 4,
+  interrupted: 130,
+} as const;
 
 /** The user interrupted the verb. */
 export class Interrupted extends Error {

@@ -12,12 +12,15 @@ export const INSTALLS = {
   models: path.join(installs, 'models'),
   smallModel: path.join(installs, 'models/SmolLM2-135M-Instruct'),
   tools: path.join(installs, 'tools'),
+  loggerLibraries: path.join(installs, 'logger-libraries'),
   /** vLLM needs ten seconds to inspect a model's class. The result is the same for every deployment. */
   vllmCache: path.join(installs, 'cache/vllm'),
   stamps: path.join(installs, 'stamps'),
   gpuWorkers: path.join(REPOSITORY, 'gpu-workers'),
   node: path.join(REPOSITORY, 'node_modules/.bin/node'),
   main: path.join(REPOSITORY, 'cli/main.ts'),
+  /** The built page on runs, which the gateway serves. */
+  page: path.join(REPOSITORY, 'web/dist'),
 };
 
 /** Returns the files and folders of one deployment, all under `home`. */
@@ -32,5 +35,6 @@ export function homeFolders(home: string) {
     state: path.join(home, 'state.json'),
     secrets: path.join(home, 'secrets.json'),
     engineChoice: path.join(home, 'engine.json'),
+    loggers: path.join(home, 'loggers'),
   };
 }

@@ -1,16 +1,18 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { KubernetesApiServer } from '../tests/support/fakes/kubernetes-api-server.ts';
 import { GatewayProcess } from '../tests/support/harness/gateway-process.ts';
 import { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { until } from '../tests/support/harness/until.ts';
 import { EXIT } from './exit.ts';
 import { INSTALLS } from './folders.ts';
+import { PAGE_INDEX } from './install/page.ts';
 import { folderElsewhere } from './supervisor/components/postgres-home.ts';
 import { isAlive } from './supervisor/processes.ts';
 import { readState } from './supervisor/state.ts';
@@ -21,18 +23,50 @@ beforeAll(async () => void (postgres = await TestPostgres.create()));
 afterAll(() => postgres.close());
 const rest = ['--secret', 'a secret of sixteen characters', '--engine', 'http://127.0.0.1:9'];
 
-test('a gateway bundled into one file finds the files of its documentation page', async () => {
+test('a gateway bundled into one file finds the files of its documentation page, and the page on runs where it is built', async () => {
   const gateway = await new GatewayProcess({
     engines: ['http://127.0.0.1:9'],
     databaseUrl: postgres.url,
     adminKey: 'the admin key',
     secret: 'a secret of sixteen characters',
   }).start();
-  const [page, styles] = await Promise.all(
-    ['/docs', '/docs/swagger-ui.css'].map((path) => fetch(`${gateway.url}${path}`)),
+  const [page, styles, runs] = await Promise.all(
+    ['/docs', '/docs/swagger-ui.css', '/ui/'].map((path) => fetch(`${gateway.url}${path}`)),
   );
   expect([page?.status, styles?.status, styles?.headers.get('content-type')]).toEqual([200, 200, 'text/css']);
+  expect(runs?.status).toBe(existsSync(PAGE_INDEX) ? 200 : 404);
   await gateway.kill('SIGTERM');
+});
+
+test('`trialgate gateway`, bundled into one file, finds engines in the file and the pods that its flags name', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'trialgate-engines-'));
+  const server = await new KubernetesApiServer().start();
+  writeFileSync(join(folder, 'engines.yaml'), '- http://127.0.0.1:9\n');
+  server.apply({ name: 'a', ip: '10.0.0.1' });
+  const file = ['--engines-file', join(folder, 'engines.yaml')];
+  const named = ['--engines-kubernetes', 'app=engine', '--engines-kubernetes-namespace', 'serving'];
+  const at = ['--engines-kubernetes-port', '8001', '--engines-kubernetes-api', server.url];
+  const gateway = await new GatewayProcess({
+    engines: [],
+    databaseUrl: postgres.url,
+    adminKey: 'the admin key',
+    secret: 'a secret of sixteen characters',
+    flags: [...file, ...named, ...at],
+  }).start();
+  const engines = async () => {
+    const reply = await fetch(`${gateway.url}/engines`, { headers: { authorization: 'Bearer the admin key' } });
+    const { engines: listed }: { engines: { url: string; found_by: string }[] } = await reply.json();
+    return listed.map(({ url, found_by }) => `${found_by} ${url}`);
+  };
+  try {
+    expect(await engines()).toEqual(['kubernetes http://10.0.0.1:8001', 'file http://127.0.0.1:9']);
+    server.delete('a');
+    await until(async () => (await engines()).length === 1);
+  } finally {
+    await gateway.kill('SIGTERM');
+    await server.stop();
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('a gateway that starts without an admin key prints that its session routes are open to this machine', async () => {

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { TrialgateError } from '../core/errors.ts';
 import type { Flags, ResolvedConfig } from './config/resolve.ts';
 import { SETTINGS, flagOf, settingOf, variableOf, type SettingKey } from './config/settings.ts';
 
@@ -45,3 +46,11 @@ export async function settingsOf(
 /** Returns commander's name for a flag's value: `--gateway-port` is `gatewayPort`. */
 const attributeOf = (flag: string): string =>
   flag.replace(/^--/, '').replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
+
+type Checked = { data: string; error?: undefined } | { data?: undefined; error: { issues: { message: string }[] } };
+
+/** Returns the checked value of an option that is no setting. */
+export function valid(option: string, { data, error }: Checked): string {
+  if (data !== undefined) return data;
+  throw new TrialgateError('bad_input', `${option}: expected ${error?.issues[0]?.message ?? 'another value'}`);
+}

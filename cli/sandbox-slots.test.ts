@@ -66,7 +66,7 @@ class Host {
       connection,
       taskQueue: SANDBOX_QUEUE,
       activities: { openTrial },
-      ...sandboxSlotOptions(this.slots, this.#perSecond),
+      ...sandboxSlotOptions(this.slots, this.#perSecond, null),
     });
     return { worker, running: worker.run().finally(() => connection.close()) };
   }

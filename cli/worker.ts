@@ -7,13 +7,19 @@ import { Graders } from '../activities/reward/graders.ts';
 import { HostSandboxes } from '../activities/sandbox/host-sandboxes.ts';
 import { createActivities } from '../activities/index.ts';
 import { isolation, requireBubblewrap } from '../activities/sandbox/isolation.ts';
+import { MemoryGate } from '../activities/sandbox/memory-gate.ts';
+import { startsOfHost } from '../activities/sandbox/starts.ts';
 import { sweepSandboxes } from '../activities/sandbox/sweep-sandboxes.ts';
+import { WarmSandboxes } from '../activities/sandbox/warm/warm-sandboxes.ts';
 import { openDatabase, type Database } from '../store/database.ts';
+import { followRuns } from './log/follow-runs.ts';
 import { makePrivate } from './private-folder.ts';
 import { registerSearchAttributes } from './search-attributes.ts';
 import { sandboxSlotOptions } from './sandbox-slots.ts';
 import { SANDBOX_QUEUE, TASK_QUEUE } from '../core/task-queues.ts';
 import { workflowBundle } from './workflow-bundle.ts';
+
+const LOGGERS_END_MS = 5_000;
 
 export type WorkerSettings = {
   only?: 'workflows' | 'activities';
@@ -26,6 +32,10 @@ export type WorkerSettings = {
   unsandboxed: boolean;
   maxSandboxes: number;
   sandboxesPerSecond: number;
+  /** The number of sandboxes that are started before trials ask for them. */
+  warmSandboxes: number;
+  /** Lets new trials wait while the host is short of memory. */
+  waitForMemory: boolean;
 };
 
 /** Runs workflows, activities or both until `signal` aborts. Then activities get a few seconds to end before they are cancelled. */
@@ -38,20 +48,35 @@ export async function runWorker(settings: WorkerSettings, signal: AbortSignal): 
   const client = new Client({ connection: clientConnection });
   await registerSearchAttributes(clientConnection);
   const db = openDatabase(settings.databaseUrl, { maxConnections: 16 });
+  // One for the locks of all loggers and some for reading, which nothing else may wait for.
+  const forLoggers = openDatabase(settings.databaseUrl, { maxConnections: 5 });
   const graders = new Graders(settings.home);
+  const ended = new AbortController();
+  let logging = Promise.resolve();
+  const { home, warmSandboxes: count } = settings;
+  const warm = count > 0 ? new WarmSandboxes({ home, count, starts: startsOfHost() }) : null;
   try {
-    const options = await optionsOf(settings, client, db, graders);
+    const options = await optionsOf(settings, client, db, graders, warm);
     const workers = await Promise.all(options.map((each) => Worker.create({ connection, ...each })));
     console.log(`worker ready: ${workers.map((worker) => worker.options.taskQueue).join(', ')}`);
     const stop = () => workers.forEach((worker) => worker.getState() === 'RUNNING' && worker.shutdown());
     signal.addEventListener('abort', stop, { once: true });
     if (signal.aborted) return;
+    if (settings.only !== 'workflows')
+      logging = followRuns(
+        { db: forLoggers, home: settings.home, report: (line) => console.log(line) },
+        AbortSignal.any([signal, ended.signal]),
+      ).catch((error: unknown) => console.error('the loggers ended:', error));
     await Promise.all(workers.map((worker) => worker.run()));
   } finally {
-    await graders.close();
+    ended.abort();
+    // Loggers end their programs within seconds. A store that does not answer must not make that longer.
+    const logged = Promise.race([logging, delay(LOGGERS_END_MS, undefined, { ref: false })]);
+    await Promise.all([graders.close(), warm?.close(), logged]);
     await clientConnection.close();
     await connection.close();
     await db.$client.end();
+    await Promise.race([forLoggers.$client.end(), delay(LOGGERS_END_MS, undefined, { ref: false })]);
   }
 }
 
@@ -60,14 +85,15 @@ async function optionsOf(
   temporal: Client,
   db: Database,
   graders: Graders,
+  warm: WarmSandboxes | null,
 ): Promise<WorkerOptions[]> {
-  const { only, gatewayUrls, home, secret, maxSandboxes, sandboxesPerSecond } = settings;
+  const { only, gatewayUrls, home, secret, maxSandboxes, sandboxesPerSecond, waitForMemory } = settings;
   const shared = { shutdownGraceTime: '2s', shutdownForceTime: '10s' } satisfies Partial<WorkerOptions>;
   const options: WorkerOptions[] = [];
   if (only !== 'activities') options.push({ ...shared, taskQueue: TASK_QUEUE, workflowBundle: await workflowBundle() });
   if (only !== 'workflows') {
     const hostQueue = `host-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`;
-    const sandboxes = new HostSandboxes(home, maxSandboxes);
+    const sandboxes = new HostSandboxes(home, maxSandboxes, { warm });
     await sweepSandboxes(home);
     console.log((await isolation()).statement);
     const { general, sandbox, host } = createActivities({
@@ -93,7 +119,7 @@ async function optionsOf(
       ...heartbeats,
       taskQueue: SANDBOX_QUEUE,
       activities: sandbox,
-      ...sandboxSlotOptions(sandboxes.slots, sandboxesPerSecond),
+      ...sandboxSlotOptions(sandboxes.slots, sandboxesPerSecond, waitForMemory ? new MemoryGate() : null),
     });
     options.push({
       ...shared,

@@ -1,4 +1,5 @@
 import type { Canary } from './canary.ts';
+import type { RunConfig } from './run-config/run-config.ts';
 import type { TrainerSettings } from './run-config/trainer-settings.ts';
 
 /** The Python activities of `gpu-workers/`, as workflows call them. One JSON object in, one out. */
@@ -8,8 +9,11 @@ export type GpuActivities = {
   publishPolicy(input: PublishInput): Promise<{ replicas: ReplicaReport[] }>;
 };
 
-/** `head_dtype` is the run's setting; absent: `model`. */
-export type LoadBaseInput = { run_id: string; model: string; home: string; head_dtype?: TrainerSettings['head_dtype'] };
+/** The settings of the run that decide what version 0 is. */
+export type LoadBaseInput = { run_id: string; model: string; home: string } & Pick<
+  TrainerSettings,
+  'head_dtype' | 'lora_rank' | 'lora_alpha' | 'target_modules' | 'seed' | 'trainer_server'
+>;
 
 export type Checkpoint = {
   checkpoint: string;
@@ -46,10 +50,14 @@ export type PublishInput = {
   canary: Canary;
   /** The dtype of the output head in the run's trainer; absent: `model`. A publication refuses an engine whose head uses another. */
   head_dtype?: TrainerSettings['head_dtype'];
+  /** The way in which weights travel to the engines. It is `auto` when absent. */
+  weight_broadcast?: RunConfig['weight_broadcast'];
   /** The largest canary difference at version 0, in nats; null while version 0 itself is published. */
   canary_tolerance: number | null;
   /** The checksum of the tensors on replicas that confirmed this version earlier; null when there are none. */
   checksum?: string | null;
+  /** The weight versions whose LoRA adapters stay loaded, because calls may still use them. */
+  keep: string[];
   previous: {
     weight_version: string;
     checkpoint: string;

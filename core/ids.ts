@@ -12,3 +12,9 @@ export const RUN_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
 /** The form of the id of a run or a group that a client of the gateway's API gives its trials. It may belong to another program. */
 export const CLIENT_RUN_ID = /^[A-Za-z0-9][A-Za-z0-9._/-]{0,255}$/;
+
+/** The form of the id of any group, ours or a client's. That of an evaluation of ours is `{run}/eval@{version}/{ordinal}`. */
+export const GROUP_ID = /^[A-Za-z0-9][A-Za-z0-9._@/-]{0,255}$/;
+
+/** The form of the id of an evaluation: of a policy version, or the nth on demand of it. */
+export const EVALUATION_ID = /^eval@\d+(\.\d+)?$/;

@@ -2,6 +2,15 @@ import { isRawNumber } from './exact-json.ts';
 
 export type JsonObject = Record<string, unknown>;
 
+/** Returns null when the text is not JSON. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
 export const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !isRawNumber(value);
 

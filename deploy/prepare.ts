@@ -7,7 +7,7 @@ import { unstable_readConfig } from 'wrangler';
 import { openDatabase } from '../store/database.ts';
 import { migrate } from '../store/queries/migrate.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
-import { engineUrls } from '../gateway/worker/settings.ts';
+import { engineUrls } from '../gateway/runtimes/workerd/settings.ts';
 
 const url = process.env['TRIALGATE_DATABASE_URL'];
 if (!url) {

@@ -12,6 +12,10 @@ import { checkRows } from '../activities/tasks/store-rows.ts';
 import { program } from '../cli/main.ts';
 import { readRunFile } from '../cli/run/read-run-file.ts';
 import { shell, temporaryHome } from '../tests/support/harness/sandbox-fixtures.ts';
+import { openBackend } from '../activities/sandbox/backends.ts';
+import { bubblewrapBackend } from '../activities/sandbox/bubblewrap-backend.ts';
+
+const backend = await openBackend();
 
 const examples = (await readdir('examples', { withFileTypes: true }))
   .filter((entry) => entry.isDirectory())
@@ -69,10 +73,15 @@ const folders = await listFolder('examples/claude-code/tasks');
 async function rewardAfter(folder: string, script: string): Promise<number | undefined> {
   await using place = await temporaryHome();
   const task = await loadTask(folder);
-  const sandbox = await createSandbox({ home: place.home, trialId: 't', attempt: 1, task });
+  const sandbox = await createSandbox({ backend, home: place.home, trialId: 't', attempt: 1, task });
   const ran = await shell(here, sandbox, script);
   expect(ran.exitCode, ran.stderr).toBe(0);
-  const { rewards } = await verify({ task, sandbox, isolation: here, signal: new AbortController().signal });
+  const { rewards } = await verify({
+    task,
+    sandbox,
+    backend: bubblewrapBackend(here),
+    signal: new AbortController().signal,
+  });
   return rewards.reward;
 }
 

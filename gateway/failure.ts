@@ -81,12 +81,17 @@ export const engineSilent = (silentMs: number) =>
 
 export const clientGone = () => new Failure(499, 'agent_disconnected', 'the agent closed its connection');
 
+export const attemptClosed = (message: string) => new Failure(409, 'attempt_closed', message, { retryable: false });
+
+export const attemptEnded = (trialId: string, attempt: number) =>
+  attemptClosed(`attempt ${attempt} of trial ${trialId} has ended`);
+
 /** Returns OpenAI's error envelope. */
 export function errorBody({ status, code, message, body, beside }: Failure): Record<string, unknown> {
   return body ?? { ...beside, error: { message, type: errorType(status), param: null, code } };
 }
 
-type Envelope = { name: string; errorBody: (failure: Failure) => Record<string, unknown> };
+type Envelope = { idHeader: string; errorBody: (failure: Failure) => Record<string, unknown> };
 
 /** Returns the reply to a failed request. If it was a call, the reply carries the call's id. */
 export function errorResponse(failure: Failure, protocol: Envelope | null = null): Response {

@@ -6,6 +6,7 @@ const BY_CODE: Record<string, Fault> = {
   bad_engine_reply: 'engine',
   engine_cut: 'engine',
   engine_error: 'engine',
+  engine_full: 'engine',
   engine_paused: 'engine',
   engine_timeout: 'engine',
   engine_unavailable: 'engine',

@@ -1,13 +1,13 @@
 import type { Context, Next } from 'hono';
 
-/** Returns the header with the id by which a client can name a reply to the gateway's operators. Anthropic's clients read a header of their own. */
+/** Returns the header with the id by which a client can name a reply to the gateway's operators. */
 export const requestIdHeader = (
-  protocol: { name: string } | null,
+  protocol: { idHeader: string } | null,
   id: string = crypto.randomUUID(),
-): Record<string, string> => (protocol?.name === 'messages' ? { 'request-id': id } : { 'x-request-id': id });
+): Record<string, string> => ({ [protocol?.idHeader ?? 'x-request-id']: id });
 
 /** Returns the headers of a call's reply. */
-export const callHeaders = (protocol: { name: string }, callId: string): Record<string, string> => ({
+export const callHeaders = (protocol: { idHeader: string }, callId: string): Record<string, string> => ({
   'x-trialgate-call': callId,
   ...requestIdHeader(protocol, callId),
 });

@@ -59,6 +59,20 @@ export const GATEWAY_SETTINGS = {
     about: 'seconds that a call waits for an engine in rotation',
     default: 20,
   },
+  kv_wait_seconds: {
+    ...seconds,
+    schema: z.number('a number of seconds').min(0, '0 seconds or more'),
+    name: 'kvWaitMs',
+    about:
+      'seconds that a call waits for room in the KV cache of an engine that reports its size; 0: calls never wait for it',
+    default: 600,
+  },
+  affinity_headers: {
+    ...trueOrFalse,
+    name: 'affinityHeaders',
+    about: 'give each call to an engine headers with a hash of its trial, for a router in front of several engines',
+    default: true,
+  },
   idle_seconds: {
     ...seconds,
     name: 'idleMs',

@@ -1,6 +1,6 @@
 import { isTransient } from '../core/transient.ts';
 import { storeUnavailable } from './failure.ts';
-import { sleep } from './sleep.ts';
+import { sleep } from '../core/sleep.ts';
 
 const PAUSE_MS = 100;
 
@@ -22,14 +22,11 @@ export async function withStoreRetry<T>(
 }
 
 /** Rejects after `ms`, because a server that hangs reports nothing. */
-async function within<T>(answer: Promise<T>, ms: number): Promise<T> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(storeUnavailable()), Math.max(ms, 1));
+function within<T>(answer: Promise<T>, ms: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(storeUnavailable()), Math.max(ms, 1));
+    const settle = () => clearTimeout(timer);
+    answer.then(settle, settle);
+    answer.then(resolve, reject);
   });
-  try {
-    return await Promise.race([answer, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

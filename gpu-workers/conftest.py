@@ -55,7 +55,7 @@ def defaults(schema: dict[str, Any]) -> dict[str, Any]:
 
 # The trainer's settings of a run file that names none of them.
 OPTIM = defaults(SCHEMA["properties"]["optim"])
-SETTINGS = defaults(SCHEMA) | {"optim": OPTIM, "loss_scale_factor": 512, "teacher": None}
+SETTINGS = defaults(SCHEMA) | {"optim": OPTIM, "loss_scale_factor": 512, "teacher": None, "trainer_server": None}
 TEACHER = defaults(SCHEMA["properties"]["teacher"]["anyOf"][0])
 
 
@@ -113,17 +113,21 @@ def two_groups(spread: bool = True) -> list[dict[str, Any]]:
     return rows
 
 
-def make_tiny_model(folder: Path) -> Path:
+# A run with an adapter.
+LORA = {"lora_rank": 4, "lora_alpha": 8.0, "target_modules": "all-linear", "seed": 0}
+
+
+def make_tiny_model(folder: Path, vocab_size: int = 64, tied: bool = True) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=64,
+        vocab_size=vocab_size,
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=512,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
     )
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     return folder
@@ -139,6 +143,22 @@ def trainer() -> Trainer:
     return Trainer(torch.device("cpu"), 64)
 
 
+def step_request(
+    home: Path, parent: str, rows: list[dict[str, Any]], version: int = 1, **settings: Any
+) -> dict[str, Any]:
+    """Returns a train step's input from a parent checkpoint."""
+    path, sha256 = write_batch(home / "batches", rows)
+    return {
+        "run_id": "run",
+        "version": version,
+        "parent_checkpoint": parent,
+        "batch_path": str(path),
+        "batch_sha256": sha256,
+        "home": str(home),
+        "trainer": request_settings(**({"optim": {"lr": 1e-2}} | settings)),
+    }
+
+
 class Run:
     """Keeps a run's home. `base` makes version 0; `request` is a train step's input from a parent checkpoint."""
 
@@ -149,17 +169,7 @@ class Run:
         return load_base(trainer, {"run_id": "run", "model": str(self.model), "home": str(self.home)}, Progress())
 
     def request(self, parent: str, rows: list[dict[str, Any]], version: int = 1, **settings: Any) -> dict[str, Any]:
-        path, sha256 = write_batch(self.home / "batches", rows)
-        trainer = request_settings(**({"optim": {"lr": 1e-2}} | settings))
-        return {
-            "run_id": "run",
-            "version": version,
-            "parent_checkpoint": parent,
-            "batch_path": str(path),
-            "batch_sha256": sha256,
-            "home": str(self.home),
-            "trainer": trainer,
-        }
+        return step_request(self.home, parent, rows, version, **settings)
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""Runs the GPU worker with a tiny model, an engine that knows its canary, and a fault in each of the first train steps.
+"""Runs the GPU worker with a tiny model, engines that know their canary, and a fault in each of the first train steps.
 
     python gpu-workers/faulty_worker.py --temporal-address HOST:PORT --home DIR --faults reward,loss,memory
 
-Its first line on standard output is JSON: the model, the engine, and a batch for each fault. It ends when its standard
-input closes.
+Its first line on standard output is JSON: the model, the engine, an engine for adapters, a trainer server that forgets
+its models during the first step of a run, and a batch for each fault. It ends when its standard input closes.
 """
 
 from __future__ import annotations
@@ -12,37 +12,22 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import sys
+import threading
 from pathlib import Path
-from typing import Any
 
-import pytest
-import torch
 from safetensors.torch import load_file
 
+import tinker_server
 from conftest import make_tiny_model, two_groups, write_batch
-from faults import NAN, inject
+from faults import NAN
 from scripted_engine import ScriptedEngine
-from trialgate_gpu.device import tune_process
+from trialgate_gpu.backends.registry import Backends
+from trialgate_gpu.group.backend import LocalBackend
+from trialgate_gpu.group.controller import GroupOptions
 from trialgate_gpu.manifest import read_manifest
-from trialgate_gpu.progress import Progress
-from trialgate_gpu.train_step import Trainer
 from trialgate_gpu.worker import serve
-
-
-class FaultyTrainer(Trainer):
-    """Injects the next fault into each train step. With `result` the step succeeds with a metric that is NaN."""
-
-    def __init__(self, faults: list[str]) -> None:
-        super().__init__(torch.device("cpu"), 64)
-        self.faults = faults
-
-    def train_step(self, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
-        fault = self.faults.pop(0) if self.faults else "none"
-        with pytest.MonkeyPatch.context() as patch:
-            inject(patch, fault)
-            made = super().train_step(request, progress)
-        return made | {"metrics": {"actor/pg_loss": NAN}} if fault == "result" else made
 
 
 class FiniteEngine(ScriptedEngine):
@@ -52,8 +37,15 @@ class FiniteEngine(ScriptedEngine):
         tensors = load_file(Path(folder) / "model.safetensors")
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
             return 500, {"error": "a weight is not finite"}
-        self.logprobs = read_manifest(Path(folder)).canary["logprobs"]
+        # The first adapter changes nothing, so version 0 has the canary of its base.
+        version = Path(folder).parent if Path(folder).name == "base" else Path(folder)
+        self.logprobs = read_manifest(version).canary["logprobs"]
         return await super().reload(folder)
+
+    def change_adapter(self, route: str, body: dict) -> tuple[int, dict]:
+        if route == "/load_lora_adapter" and body["lora_path"]:
+            self.adapter_logprobs = read_manifest(Path(body["lora_path"])).canary["logprobs"]
+        return super().change_adapter(route, body)
 
 
 def make_batches(folder: Path, faults: list[str]) -> list[dict[str, str]]:
@@ -68,6 +60,14 @@ def make_batches(folder: Path, faults: list[str]) -> list[dict[str, str]]:
     return batches
 
 
+def start_trainer_server(model: str, state: Path) -> str:
+    """Starts a server that forgets its models at the fourth update: version 0 makes three to measure it."""
+    forgets = ["--forget", "optim_step:4"]
+    _, http = tinker_server.start(tinker_server.parse_arguments([model, "--state", str(state), *forgets]))
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{http.server_address[1]}"
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--temporal-address", required=True)
@@ -75,19 +75,25 @@ async def main() -> None:
     parser.add_argument("--faults", required=True)
     arguments = parser.parse_args()
     faults = arguments.faults.split(",")
-    tune_process(1)
     # The test reads the failures from the workflow, so the log stays silent.
     logging.disable(logging.CRITICAL)
+    model = str(make_tiny_model(arguments.home / "model"))
     made = {
-        "model": str(make_tiny_model(arguments.home / "model")),
+        "model": model,
+        "adapter_engine": f"unix:{arguments.home / 'adapters.sock'}",
+        "trainer_server": start_trainer_server(model, arguments.home / "server"),
         "engine": f"unix:{arguments.home / 'engine.sock'}",
         "batches": make_batches(arguments.home / "batches", faults),
     }
     stop = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin, stop.set)
-    async with FiniteEngine(arguments.home / "engine.sock", []).running():
+    adapters = FiniteEngine(arguments.home / "adapters.sock", [], max_lora_rank=8)
+    async with FiniteEngine(arguments.home / "engine.sock", []).running(), adapters.running():
         print(json.dumps(made), flush=True)
-        await serve(arguments.temporal_address, "default", FaultyTrainer(faults), stop)
+        os.environ["TRIALGATE_FAULTS"] = arguments.faults
+        options = ("--device", "cpu", "--threads", "1", "--pack-tokens", "64")
+        backends = Backends(LocalBackend(GroupOptions(module="faulty_rank", options=options)))
+        await serve(arguments.temporal_address, "default", backends, stop)
 
 
 if __name__ == "__main__":

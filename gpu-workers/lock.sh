@@ -18,3 +18,8 @@ compile cuda --excludes requirements-common-excluded.txt "$@"
 # It goes into the environment of either, so it takes their versions.
 compile dev --constraints requirements-cpu.txt --constraints requirements-cuda.txt "$@"
 compile tools "$@"
+# It goes beside the environment of either, and leaves out what that has.
+compile trl --excludes requirements-trl-excluded.txt --constraints requirements-cpu.txt --constraints requirements-cuda.txt "$@"
+# Each is an environment of its own.
+compile loggers "$@"
+compile mlflow-server --excludes requirements-mlflow-server-excluded.txt "$@"

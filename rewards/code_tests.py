@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_OUTPUT = 2**20
-FENCED = re.compile(r"```(?:python|py)?\s*\n(.*?)```", re.DOTALL)
+FENCED = re.compile(r"```(?:python|py)?[^\S\n]*\n(.*?)```", re.DOTALL)
 
 
 def score(

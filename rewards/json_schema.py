@@ -1,14 +1,18 @@
-"""1 if the last reply is JSON that matches a schema, else 0. A Markdown block around it does not matter."""
+"""1 if the last reply is JSON that matches a schema, else 0. A Markdown block around it does not matter.
+
+NaN, Infinity and numbers that no float can hold are not JSON: NaN would pass every bound of a schema.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
-FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)```", re.DOTALL)
 
 
 def score(
@@ -23,6 +27,14 @@ def score(
     text = str(transcript[-1].get("content") or "") if transcript else ""
     fenced = FENCED.search(text)
     try:
-        return float(validator.is_valid(json.loads(fenced.group(1) if fenced else text)))
-    except ValueError:
+        value = json.loads(fenced.group(1) if fenced else text, parse_float=finite, parse_constant=finite)
+        return float(validator.is_valid(value))
+    except (ValueError, OverflowError, RecursionError):
         return 0.0
+
+
+def finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a number of JSON")
+    return number

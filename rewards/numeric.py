@@ -8,11 +8,11 @@ matter.
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 from typing import Any
 
 NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-MARKED = re.compile(rf"(?:####|\\boxed\{{|answer is:?)\s*\$?\s*({NUMBER})", re.IGNORECASE)
+MARKED = re.compile(rf"(?:####|\\boxed\{{|answer is:?)\s*(?:\$\s*)?({NUMBER})", re.IGNORECASE)
 ANY = re.compile(NUMBER)
 
 
@@ -20,7 +20,7 @@ def last_number(text: str) -> Decimal | None:
     found = MARKED.findall(text) or ANY.findall(text)
     try:
         return Decimal(found[-1].replace(",", "").rstrip(".")) if found else None
-    except InvalidOperation:
+    except DecimalException:
         return None
 
 
@@ -32,4 +32,7 @@ def score(
     if wanted is None:
         raise ValueError(f"the column {answer} has no number: {row[answer]!r}")
     found = last_number(str(transcript[-1].get("content") or "")) if transcript else None
-    return float(found is not None and abs(found - wanted) <= Decimal(str(tolerance)))
+    try:
+        return float(found is not None and abs(found - wanted) <= Decimal(str(tolerance)))
+    except DecimalException:  # The reply's number is too large to compute with.
+        return 0.0

@@ -1,5 +1,6 @@
 export * from './tables/attempts.ts';
 export * from './tables/batches.ts';
+export * from './tables/blobs.ts';
 export * from './tables/calls.ts';
 export * from './tables/calls-under-way.ts';
 export * from './tables/deployment.ts';
@@ -11,6 +12,7 @@ export * from './tables/pool-waits.ts';
 export * from './tables/publications.ts';
 export * from './tables/quarantined-tasks.ts';
 export * from './tables/refusals.ts';
+export * from './tables/relay-workers.ts';
 export * from './tables/replicas.ts';
 export * from './tables/rows.ts';
 export * from './tables/runs.ts';

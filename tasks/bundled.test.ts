@@ -8,6 +8,10 @@ import { verify, type Verdict } from '../activities/sandbox/verify.ts';
 import { listFolder } from '../activities/tasks/list-tasks.ts';
 import { loadTask } from '../activities/tasks/load-task.ts';
 import { SOLUTIONS } from './solutions.ts';
+import { openBackend } from '../activities/sandbox/backends.ts';
+import { bubblewrapBackend } from '../activities/sandbox/bubblewrap-backend.ts';
+
+const backend = await openBackend();
 
 const folders = [...(await listFolder('tasks/train')), ...(await listFolder('tasks/eval'))];
 const here = await isolation();
@@ -15,9 +19,9 @@ const here = await isolation();
 async function judge(folder: string, solution: string): Promise<Verdict> {
   await using place = await temporaryHome();
   const task = await loadTask(folder);
-  const sandbox = await createSandbox({ home: place.home, trialId: 't', attempt: 1, task });
+  const sandbox = await createSandbox({ backend, home: place.home, trialId: 't', attempt: 1, task });
   await writeFiles(sandbox.work, { 'solution.py': solution });
-  return await verify({ task, sandbox, isolation: here, signal: new AbortController().signal });
+  return await verify({ task, sandbox, backend: bubblewrapBackend(here), signal: new AbortController().signal });
 }
 
 const reward = async (solution: string, folder = 'tasks/train/add'): Promise<number> =>

@@ -2,6 +2,7 @@ import { eq } from 'drizzle-orm';
 import { beforeEach, expect, test } from 'vitest';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
+import { recordDisk } from '../../store/queries/record-disk.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
 import { trials } from '../../store/schema.ts';
@@ -49,12 +50,21 @@ async function metricsOf(talk: (trial: Trial) => Promise<unknown>) {
     companions: [],
   }));
   const collected = { samples, stale: [], staleness: samples.map(() => 0), trials: [row] };
-  const { samples_per_trial, drifted_calls } = await batchMetrics(context.db, config, collected);
-  return { samples_per_trial, drifted_calls };
+  return batchMetrics(context.db, config, collected);
 }
 
 test('a trial whose agent only appends to its conversation counts 1 sample and no drifted calls', async () => {
-  expect(await metricsOf(converse)).toEqual({ samples_per_trial: 1, drifted_calls: 0 });
+  expect(await metricsOf(converse)).toMatchObject({ samples_per_trial: 1, drifted_calls: 0 });
+});
+
+test('a batch’s metrics have the disk that its trials used, and 0 when none was counted', async () => {
+  const talk = async (trial: Trial) => {
+    await trial.chat({ messages: [SUMMARY] });
+    await recordDisk(context.db, { trialId: trial.id, attempt: 1, diskBytes: 3 * 2 ** 20 });
+  };
+  expect(await metricsOf(talk)).toMatchObject({ disk_mib_mean: 3, disk_mib_max: 3 });
+  const short = (trial: Trial) => trial.chat({ messages: [SUMMARY] });
+  expect(await metricsOf(short)).toMatchObject({ disk_mib_mean: 0, disk_mib_max: 0 });
 });
 
 test('a trial whose agent summarizes its conversation counts 2 samples and no drifted calls', async () => {
@@ -62,12 +72,12 @@ test('a trial whose agent summarizes its conversation counts 2 samples and no dr
     await converse(trial);
     await trial.chat({ messages: [SUMMARY] });
   };
-  expect(await metricsOf(talk)).toEqual({ samples_per_trial: 2, drifted_calls: 0 });
+  expect(await metricsOf(talk)).toMatchObject({ samples_per_trial: 2, drifted_calls: 0 });
 });
 
 test('a batch’s metrics count a drifted call on an engine that cannot be asked with token ids', async () => {
   context.toy.scaleOut = false;
-  expect(await metricsOf(converse)).toEqual({ samples_per_trial: 4, drifted_calls: 1 });
+  expect(await metricsOf(converse)).toMatchObject({ samples_per_trial: 4, drifted_calls: 1 });
 });
 
 test('a drifted prompt with several replies adds one to the drifted calls of its batch', async () => {

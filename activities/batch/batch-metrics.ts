@@ -1,6 +1,7 @@
-import { and, eq, inArray, isNotNull, isNull } from 'drizzle-orm';
+import { and, eq, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
-import { calls, trials } from '../../store/schema.ts';
+import { attempts, calls, trials } from '../../store/schema.ts';
+import { isCurrentAttempt } from '../../store/queries/current-attempt.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { rewardsOf } from '../rollout/rewards-of.ts';
@@ -12,7 +13,7 @@ import type { Sample } from './sample.ts';
  * Returns the metrics of a batch: what it uses, and what was dropped since the batch before. Side by side they show what a quorum,
  * over-sampling or staleness favors. The means are `*_tokens` for each trial, trained or recorded (a call that was cut has none unless it
  * was streamed), `*_seconds` from the opening of a trial's last attempt to its end, and `*_reward`. `drifted_calls` is the share of calls
- * after a trial's first that continue another one only by their text.
+ * after a trial's first that continue another one only by their text. `disk_mib_*` is of the trials, used or dropped, whose disk was counted.
  */
 export async function batchMetrics(
   db: Database,
@@ -35,6 +36,19 @@ export async function batchMetrics(
         isNotNull(calls.continuation),
       ),
     );
+  const [disk] = await db
+    .select({
+      mean: sql<number | null>`avg(${attempts.diskBytes})::float8`,
+      max: sql<number | null>`max(${attempts.diskBytes})::float8`,
+    })
+    .from(attempts)
+    .innerJoin(trials, isCurrentAttempt)
+    .where(
+      inArray(
+        trials.id,
+        collected.trials.map(({ id }) => id),
+      ),
+    );
   const drifted = continued.filter(({ continuation }) => continuation === 'drifted').length;
   return {
     groups: new Set(samples.map(({ groupId }) => groupId)).size,
@@ -43,6 +57,8 @@ export async function batchMetrics(
     stale_samples: stale.length,
     staleness_mean: mean(staleness),
     staleness_max: Math.max(0, ...staleness),
+    disk_mib_mean: (disk?.mean ?? 0) / 2 ** 20,
+    disk_mib_max: (disk?.max ?? 0) / 2 ** 20,
     used_trials: used.length,
     used_tokens: mean(tokensByTrial(samples)),
     used_seconds: mean(used.flatMap(secondsOf)),

@@ -16,7 +16,7 @@ export const mountsOf = (environment: Environment | null): Mount[] =>
   (environment?.folders ?? []).map((folder) => ({ host: folder, inside: folder, writable: false }));
 
 /** Returns a PATH in which the environment's commands come first. */
-export const pathWith = (environment: Environment | null, path: string): string =>
+export const pathWith = (environment: Pick<Environment, 'path'> | null, path: string): string =>
   [...(environment?.path ?? []), path].join(':');
 
 /** Returns both environments as one. */

@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm';
+import { eq, ne } from 'drizzle-orm';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -13,6 +13,7 @@ import { acquirePool, releasePool, releaseUnusedPool, returnPool } from '../pool
 import { borrowPool } from '../pool/borrow-pool.ts';
 import type { Deps } from '../deps.ts';
 import { readQueue } from '../../store/queries/pool-queue.ts';
+import { changeFound } from '../../store/queries/register-replicas.ts';
 import { planEvaluationOnDemand } from './plan-evaluation-on-demand.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 
@@ -184,4 +185,39 @@ test('an evaluation without tasks or without samples is refused', async () => {
     type: 'bad_input',
     message: expect.stringContaining('samples: expected'),
   });
+});
+
+test('a run gets only the engines that do not drain; while all of them drain, it gets an error that names this cause', async () => {
+  const drain = (url: string) => db.update(replicas).set({ drainedByHand: true }).where(eq(replicas.url, url));
+  await drain('unix:/a');
+  expect(await acquirePool(deps)({ runId: 'first' })).toEqual(['unix:/b']);
+  await returnPool(deps)({ runId: 'first' });
+  await drain('unix:/b');
+  await expect(acquirePool(deps)({ runId: 'first' })).rejects.toThrow(/no engine is registered, or all of them drain/);
+});
+
+test('a run gets only the engines that runs can use, and is refused with the reason when there are none', async () => {
+  const openai = 'openai+http://127.0.0.1:9';
+  await db.insert(replicas).values({ url: openai });
+  expect(await acquirePool(deps)({ runId: 'first' })).toEqual(['unix:/a', 'unix:/b']);
+  expect(await db.select().from(replicas).where(eq(replicas.url, openai))).toMatchObject([
+    { runId: null, inRotation: true },
+  ]);
+  await returnPool(deps)({ runId: 'first' });
+  await db.delete(replicas).where(ne(replicas.url, openai));
+  const refusal = {
+    type: 'bad_input',
+    nonRetryable: true,
+    message: expect.stringMatching(/^openai\+.* is no engine for a run/),
+  };
+  await expect(acquirePool(deps)({ runId: 'first' })).rejects.toMatchObject(refusal);
+  await expect(borrowPool(deps)({ runId: 'second' })).rejects.toMatchObject(refusal);
+});
+
+test('when a run releases the pool, the row of an engine that has left and was kept for the run is deleted', async () => {
+  await acquirePool(deps)({ runId: 'first' });
+  await changeFound(db, 'list', { found: [], left: ['unix:/a', 'unix:/b'] });
+  expect(await db.select().from(replicas)).toMatchObject([{ foundBy: 'nobody', runId: 'first' }]);
+  await returnPool(deps)({ runId: 'first' });
+  expect(await db.select().from(replicas)).toEqual([]);
 });

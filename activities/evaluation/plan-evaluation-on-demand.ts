@@ -25,7 +25,7 @@ export const planEvaluationOnDemand =
   (input: EvaluationRequest & { version: number }): Promise<PlannedEvaluation> =>
     nonRetryable(async () => {
       const { runId, version: policyVersion } = input;
-      const { evaluation, agents, deadlines } = await readRun(deps.db, runId);
+      const { evaluation, agents, deadlines, sandbox } = await readRun(deps.db, runId);
       const sources = input.tasks ?? evaluation.tasks;
       if (sources.length === 0)
         throw new TrialgateError('bad_input', `run ${runId} names no held-out tasks: say which ones (--tasks FOLDER)`);
@@ -33,19 +33,21 @@ export const planEvaluationOnDemand =
       if (!Number.isInteger(size) || size < 1)
         throw new TrialgateError('bad_input', `samples: expected a number such as 16, found ${JSON.stringify(size)}`);
       const n = await nextOf(deps, runId, policyVersion);
-      const plans = (await listTasks(deps.db, runId, { tasks: sources, agents })).map(({ task, agent }, ordinal) => ({
-        id: `${runId}/eval@${policyVersion}.${n}/${ordinal}`,
-        trialPrefix: `${runId}-eval.${policyVersion}.${n}-${ordinal}`,
-        runId,
-        kind: 'eval' as const,
-        iteration: null,
-        take: null,
-        ordinal,
-        size,
-        task,
-        agent,
-        policyVersion,
-      }));
+      const plans = (await listTasks(deps.db, runId, { tasks: sources, agents, sandbox })).map(
+        ({ task, agent }, ordinal) => ({
+          id: `${runId}/eval@${policyVersion}.${n}/${ordinal}`,
+          trialPrefix: `${runId}-eval.${policyVersion}.${n}-${ordinal}`,
+          runId,
+          kind: 'eval' as const,
+          iteration: null,
+          take: null,
+          ordinal,
+          size,
+          task,
+          agent,
+          policyVersion,
+        }),
+      );
       return { id: `eval@${policyVersion}.${n}`, plans, deadlineSeconds: deadlines.iteration };
     });
 

@@ -8,7 +8,7 @@ export const planEvaluation =
   (deps: Deps) =>
   async (input: { runId: string; policyVersion: number }): Promise<GroupPlan[]> => {
     const config = await readRun(deps.db, input.runId);
-    const tasks = await listTasks(deps.db, input.runId, { tasks: config.evaluation.tasks, agents: config.agents });
+    const tasks = await listTasks(deps.db, input.runId, { ...config, tasks: config.evaluation.tasks });
     return tasks.map(({ task, agent }, ordinal) => ({
       ...input,
       kind: 'eval',

@@ -1,15 +1,18 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, eq, inArray, isNotNull, ne } from 'drizzle-orm';
+import { and, eq, inArray, isNotNull, ne, not, or } from 'drizzle-orm';
+import { isForRuns, NOT_IN_RUNS } from '../../core/engine-url.ts';
+import { isDraining } from '../../store/queries/is-draining.ts';
 import { endWait, noteWait, readWaits } from '../../store/queries/pool-queue.ts';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { DEPLOYMENT_POOL, replicas, runs } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import { isRunning } from '../temporal/is-running.ts';
+import { requireAwaited } from '../temporal/require-awaited.ts';
 import { readRun } from '../run/read-run.ts';
 
 /**
- * Gives the run its engine pool, which belongs to one run at a time. A busy pool is retried until its owner ends or the activity's deadline
- * passes; of several runs that wait, the one that began first gets it.
+ * Gives the run the engines of its pool that runs can use. The pool belongs to one run at a time. A busy pool is retried until its owner
+ * ends or the activity's deadline passes; of several runs that wait, the one that began first gets it.
  */
 export const acquirePool =
   (deps: Deps) =>
@@ -28,8 +31,9 @@ export const acquirePool =
             .values(config.engines.map((url) => ({ url, pool, inRotation: false })))
             .onConflictDoNothing();
         }
-        const inPool = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
-        const rows = await tx.select().from(replicas).where(inPool).for('update');
+        const isNamed = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
+        const inPool = and(isNamed, not(isDraining));
+        const rows = await tx.select().from(replicas).where(inPool).orderBy(replicas.url).for('update');
         const busy = rows.find((row) => row.runId !== null && row.runId !== runId);
         if (busy)
           throw ApplicationFailure.create({
@@ -45,12 +49,14 @@ export const acquirePool =
           });
         if (rows.length === 0) {
           const message =
-            'no engine is registered: start the gateway with --engine URL, or name engines in the run file';
+            'no engine is registered, or all of them drain (`trialgate engine list`): start the gateway with --engine URL, or name engines in the run file';
           throw ApplicationFailure.create({ type: 'engine_unavailable', message });
         }
-        await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(inPool);
+        const urls = rows.map((row) => row.url).filter(isForRuns);
+        if (urls.length === 0) throw ApplicationFailure.nonRetryable(`${rows[0]?.url} ${NOT_IN_RUNS}`, 'bad_input');
+        await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(inArray(replicas.url, urls));
         await endWait(tx, runId);
-        return rows.map((row) => row.url).toSorted();
+        return urls.toSorted();
       }),
     );
   };
@@ -64,6 +70,8 @@ async function withRunReason<T>(deps: Deps, runId: string, work: () => Promise<T
     return done;
   } catch (error) {
     if (error instanceof ApplicationFailure) await writeReason(error.message);
+    // Otherwise a run that is not tried again would keep its place before the others in the queue.
+    if (error instanceof ApplicationFailure && error.nonRetryable) await endWait(deps.db, runId);
     throw error;
   }
 }
@@ -77,17 +85,20 @@ export const releasePool =
 
 /**
  * Releases the pool of a blocked run. Fails, to be tried again, while a publication, a repair or an evaluation on demand uses the pool.
- * Returns true when the run had engines.
+ * Returns true when the run had engines. A try that was given up releases nothing, because the run may have been resumed since.
  */
 export const releaseUnusedPool =
   (deps: Deps) =>
   ({ runId }: { runId: string }): Promise<boolean> =>
     deps.db.transaction(async (tx) => {
-      // An evaluation that begins after this check waits for these rows, and then finds no engine of the run.
+      // An evaluation that begins after the checks waits for these rows, and then finds no engine of the run. So does a resumed run, if
+      // this try is given up after them.
       const rows = await tx.select().from(replicas).where(eq(replicas.runId, runId)).for('update');
+      await requireAwaited(deps);
       if (await isRunning(deps, `${runId}/publish`))
         throw ApplicationFailure.retryable(`${runId}/publish uses the engines of run ${runId}`, 'pool_busy');
-      await release(tx, runId);
+      if (rows.length > 0) await release(tx, runId);
+      else await endWait(tx, runId);
       return rows.length > 0;
     });
 
@@ -98,10 +109,11 @@ export const returnPool =
     if (!(await isRunning(deps, input.runId))) await release(deps.db, input.runId);
   };
 
-/** Makes the pool free for others. Engines that only this run's file named are removed. */
+/** Makes the pool free for others. Removes the engines that only this run's file named, and one that has left but was kept for this run. */
 async function release(db: Executor, runId: string): Promise<void> {
   await endWait(db, runId);
-  await db.delete(replicas).where(and(eq(replicas.runId, runId), ne(replicas.pool, DEPLOYMENT_POOL)));
+  const isNeedless = or(ne(replicas.pool, DEPLOYMENT_POOL), eq(replicas.foundBy, 'nobody'));
+  await db.delete(replicas).where(and(eq(replicas.runId, runId), isNeedless));
   await db
     .update(replicas)
     .set({ runId: null, weightVersion: null, inRotation: true })

@@ -1,6 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, desc, eq, isNull } from 'drizzle-orm';
+import { and, desc, eq, isNull, not } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
+import { isDraining } from '../../store/queries/is-draining.ts';
 import { endWait } from '../../store/queries/pool-queue.ts';
 import { policyVersions, replicas } from '../../store/schema.ts';
 import { acquirePool } from './acquire-pool.ts';
@@ -43,7 +44,7 @@ export const borrowPool =
 
 /** Turns a busy pool into a failure that is not retried: the caller waits, so that others can have their turn meanwhile. */
 function asBusy(error: unknown): never {
-  if (!(error instanceof ApplicationFailure)) throw error;
+  if (!(error instanceof ApplicationFailure) || error.nonRetryable) throw error;
   throw ApplicationFailure.create({ type: 'pool_busy', message: error.message, nonRetryable: true, cause: error });
 }
 
@@ -52,7 +53,7 @@ async function sharedVersion({ db }: Deps, runId: string, wanted: number | undef
   const rows = await db
     .select()
     .from(replicas)
-    .where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)))
+    .where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true), not(isDraining)))
     .for('share');
   const [version] = rows.flatMap(({ weightVersion }) =>
     weightVersion?.startsWith(`${runId}@`) ? [Number(weightVersion.slice(runId.length + 1))] : [],

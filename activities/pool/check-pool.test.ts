@@ -2,11 +2,12 @@ import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { eq } from 'drizzle-orm';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
-import { publications, replicas, runs } from '../../store/schema.ts';
+import { changeFound } from '../../store/queries/register-replicas.ts';
+import { policyVersions, publications, replicas, runs } from '../../store/schema.ts';
 import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { startTemporal, stopTemporal } from '../../tests/support/harness/workflow-worker.ts';
-import { hasLostReplica, missingVersion } from './check-pool.ts';
+import { hasLostReplica, missingVersion, poolHas } from './check-pool.ts';
 import type { Deps } from '../deps.ts';
 import type { PublishInput, ReplicaReport } from '../../core/gpu-contract.ts';
 import { Graders } from '../reward/graders.ts';
@@ -20,7 +21,7 @@ const store = useDatabase();
 let environment: TestWorkflowEnvironment;
 let home: Awaited<ReturnType<typeof temporaryHome>>;
 let deps: Deps;
-let engines: [FakeEngine, FakeEngine, FakeEngine];
+let engines: [FakeEngine, FakeEngine, FakeEngine, ...FakeEngine[]];
 beforeAll(async () => {
   [environment, home] = await Promise.all([startTemporal(), temporaryHome()]);
   deps = {
@@ -45,7 +46,14 @@ afterEach(async () => {
 /** A run that needs two of its three engines, all of which have its version 1. */
 beforeEach(async () => {
   for (const table of [replicas, runs]) await store.db.delete(table);
-  const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3, min_replicas: 2, head_dtype: 'float32' });
+  const config = runConfig.parse({
+    model: 'm',
+    tasks: ['t'],
+    iterations: 3,
+    min_replicas: 2,
+    head_dtype: 'float32',
+    weight_broadcast: { type: 'gloo' },
+  });
   for (const version of [0, 1, 2]) await runWithVersion(store.db, home.home, 'run', version, config);
   const start = () => new FakeEngine().start('run@1');
   engines = [await start(), await start(), await start()];
@@ -146,6 +154,14 @@ test('a publication goes on without a replica that cannot be reached, and the re
   ).toEqual(asked.replicas);
 });
 
+test('a publication and a repair are told how the run’s weights travel', async () => {
+  for (const asked of [{ version: 2 }, { version: 1, isMend: true }])
+    expect((await beginPublication(deps)({ runId: 'run', ...asked })).weight_broadcast).toEqual({
+      type: 'gloo',
+      timeout: 600,
+    });
+});
+
 test('version 0, a publication and a repair all get the run’s `head_dtype`', async () => {
   expect((await planBase(deps)({ runId: 'run' })).head_dtype).toBe('float32');
   expect((await beginPublication(deps)({ runId: 'run', version: 2 })).head_dtype).toBe('float32');
@@ -165,4 +181,97 @@ test('an engine that came back without its weights counts as lost, except while 
   expect(await isBack()).toBe(false);
   await publishing.terminate();
   expect(await isBack()).toBe(true);
+});
+
+test('a run neither counts a draining replica nor publishes to it; when the replica serves again, it gets the version as a lost replica does', async () => {
+  const drain = (draining: boolean) =>
+    store.db.update(replicas).set({ draining }).where(eq(replicas.url, engines[0].url));
+  await drain(true);
+  await engines[0].stop();
+  const others = [engines[1].url, engines[2].url].toSorted();
+  const asked = await beginPublication(deps)({ runId: 'run', version: 2 });
+  expect(asked).toMatchObject({ replicas: others, needed: 2 });
+  for (const engine of engines) engine.weightVersion = 'run@2';
+  await endPublication(deps)({ runId: 'run', version: 2, reports: reportsOf(asked) });
+  expect(await poolHas(deps)({ runId: 'run', version: 2 })).toBe(true);
+  expect(await missing()).toBeNull();
+  await engines[0].start('run@1');
+  await changeFound(store.db, 'list', { found: [{ url: engines[0].url, draining: false }], left: [] });
+  expect([await rotation(), await missing()]).toEqual([[false, true, true], 2]);
+});
+
+test('while each engine that a run owns drains or has left, its publication fails and may be tried again, until another engine joins; when the run owns no engine, the failure is final', async () => {
+  await store.db.update(replicas).set({ draining: true });
+  await changeFound(store.db, 'list', { found: [], left: engines.map(({ url }) => url) });
+  const begin = () => beginPublication(deps)({ runId: 'run', version: 2 });
+  await expect(begin()).rejects.toMatchObject({
+    type: 'engine_unavailable',
+    nonRetryable: false,
+    message: expect.stringContaining('all engines of run run drain or have left'),
+  });
+  const late = await new FakeEngine().start();
+  engines.push(late);
+  await changeFound(store.db, 'list', { found: [{ url: late.url, draining: false }], left: [] });
+  expect(await begin()).toMatchObject({ replicas: [late.url], needed: 1 });
+  await store.db.delete(replicas);
+  await expect(begin()).rejects.toMatchObject({
+    nonRetryable: true,
+    message: expect.stringContaining('owns no engine'),
+  });
+});
+
+/** Makes the run one of an adapter: its engines list the version before as one, and report a base. */
+async function trainsAdapter(max_staleness: number): Promise<void> {
+  const config = runConfig.parse({
+    model: 'm',
+    tasks: ['t'],
+    iterations: 3,
+    min_replicas: 2,
+    lora_rank: 8,
+    max_staleness,
+  });
+  await store.db.update(runs).set({ config });
+  for (const version of [1, 2])
+    await store.db
+      .update(policyVersions)
+      .set({ parentVersion: version - 1 })
+      .where(eq(policyVersions.version, version));
+  for (const engine of engines) Object.assign(engine, { weightVersion: 'base:1', adapters: ['run@1'] });
+}
+
+const versions = async () => {
+  const rows = await store.db.select().from(replicas);
+  return engines.map(({ url }) => rows.find((row) => row.url === url)?.weightVersion);
+};
+
+test('engines serve a LoRA adapter until the next one is confirmed; one that did not confirm then leaves the rotation', async () => {
+  await trainsAdapter(0);
+  const asked = await beginPublication(deps)({ runId: 'run', version: 2 });
+  expect(asked).toMatchObject({ weight_version: 'run@2', keep: ['run@1'] });
+  expect(asked.replicas).toEqual(engines.map(({ url }) => url).toSorted());
+  expect([await rotation(), await versions()]).toEqual([Array(3).fill(true), Array(3).fill('run@1')]);
+  await endPublication(deps)({ runId: 'run', version: 2, reports: [] });
+  expect(await versions()).toEqual(Array(3).fill('run@1'));
+  const [first, second, third] = engines.map(({ url }) => url);
+  const confirmed = reportsOf({ replicas: [first ?? '', second ?? ''], weight_version: 'run@2' });
+  await endPublication(deps)({ runId: 'run', version: 2, reports: confirmed });
+  expect([await rotation(), await versions()]).toEqual([[true, true, false], Array(3).fill('run@2')]);
+  for (const engine of engines.slice(0, 2)) engine.adapters = ['run@1', 'run@2'];
+  expect(await missing()).toBe(2);
+  const mend = await beginPublication(deps)({ runId: 'run', version: 2, isMend: true });
+  expect(mend.replicas).toEqual([third]);
+});
+
+test('the adapters that the calls of trials may still use stay loaded, and the one to go back to', async () => {
+  await trainsAdapter(2);
+  expect((await beginPublication(deps)({ runId: 'run', version: 2 })).keep).toEqual(['run@1', 'run@0']);
+  expect((await beginPublication(deps)({ runId: 'run', version: 0 })).keep).toEqual([]);
+});
+
+test('an engine that has lost its LoRA adapter counts as lost although it reports the base', async () => {
+  await trainsAdapter(0);
+  expect(await missing()).toBeNull();
+  engines[1].adapters = [];
+  expect(await missing()).toBe(1);
+  expect(await hasLostReplica(deps)({ runId: 'run' })).toBe(true);
 });

@@ -1,5 +1,6 @@
 import { heartbeat, sleep } from '@temporalio/activity';
-import { and, eq } from 'drizzle-orm';
+import { and, eq, not } from 'drizzle-orm';
+import { isDraining } from '../../store/queries/is-draining.ts';
 import { replicas } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import { readWeightVersion } from './read-weight-version.ts';
@@ -20,12 +21,20 @@ export type PoolState = {
   needed: number;
 };
 
+type PoolDeps = Pick<Deps, 'db' | 'gatewayUrls' | 'secret'>;
+
 /** Reads the state of the run's replicas from their own reports. */
-export async function readPoolState(deps: Pick<Deps, 'db'>, runId: string, timeoutMs?: number): Promise<PoolState> {
-  const rows = await deps.db.select().from(replicas).where(eq(replicas.runId, runId));
+export async function readPoolState(deps: PoolDeps, runId: string, timeoutMs?: number): Promise<PoolState> {
+  const rows = await deps.db
+    .select()
+    .from(replicas)
+    .where(and(eq(replicas.runId, runId), not(isDraining)));
   const { min_replicas } = await readRun(deps.db, runId);
   const replies = await Promise.all(
-    rows.map(async (row) => ({ row, weightVersion: await readWeightVersion(row.url, timeoutMs) })),
+    rows.map(async (row) => ({
+      row,
+      weightVersion: await readWeightVersion(row.url, deps, { timeoutMs, expected: row.weightVersion }),
+    })),
   );
   const isWhole = ({ row, weightVersion }: (typeof replies)[number]) =>
     row.inRotation && row.weightVersion !== null && row.weightVersion === weightVersion;
@@ -51,7 +60,7 @@ export const poolHas =
     const rows = await deps.db
       .select()
       .from(replicas)
-      .where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)));
+      .where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true), not(isDraining)));
     return rows.length > 0 && rows.every((row) => row.weightVersion === weightVersionOf(runId, version));
   };
 

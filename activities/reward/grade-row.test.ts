@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { rewardFunctions, type Reward } from '../../core/run-config/reward.ts';
 import type { RowTask } from '../../core/task.ts';
 import { sandboxWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
-import type { Sandbox } from '../sandbox/create-sandbox.ts';
+import type { Sandbox } from '../sandbox/empty-sandbox.ts';
 import { isolation } from '../sandbox/isolation.ts';
 import { gradeRow } from './grade-row.ts';
 import { Graders } from './graders.ts';
@@ -268,6 +268,8 @@ test.each([
   ['numeric', 'The answer is 41, not 42', { answer: '41' }, 1],
   ['numeric', '\\boxed{17} (see step 3)', { answer: 17 }, 1],
   ['numeric', 'I do not know', { answer: '3' }, 0],
+  ['numeric', '1e999999999', { answer: '3' }, 0],
+  ['numeric', `The answer is${' '.repeat(200_000)}`, { answer: '3' }, 0],
   [
     'code_tests',
     '```python\nprint(int(input()) * 2)\n```',
@@ -279,15 +281,18 @@ test.each([
     },
     0.5,
   ],
+  ['code_tests', `\`\`\`python${'\n'.repeat(200_000)}`, { tests: [{ input: '4', output: '8' }] }, 0],
   ['code_tests', 'no program', { tests: [{ input: '4', output: '8' }] }, 0],
 ])('the bundled reward %s gives the reply %j its reward', async (name, reply, row, expected) => {
   expect((await grade(name, { reply, row })).rewards).toEqual({ reward: expected });
 });
 
-test('the judge asks a model for a score, and a judge that gives none is an error', async () => {
+test('the judge asks a model for a score, and a judge that gives none, or several, is an error', async () => {
   const { createServer } = await import('node:http');
   const asked: string[] = [];
-  const answers = ['{"reason": "well", "score": 8}', 'I cannot say', 'I cannot say'];
+  const several = '{"score": 2} It says {"score": 10}.';
+  const thought = '<think>Perhaps {"score": 3}?</think>{"reason": "well", "score": 8}';
+  const answers = ['{"reason": "well", "score": 8}', 'I cannot say', 'I cannot say', several, several, thought];
   const server = createServer((request, response) => {
     let body = '';
     request.on('data', (data) => (body += String(data)));
@@ -306,8 +311,10 @@ test('the judge asks a model for a score, and a judge that gives none is an erro
   };
   try {
     expect((await grade(judge, { row: { answer: '42' } })).rewards).toEqual({ reward: 0.8 });
-    expect(asked[0]).toMatch(/^Bearer k .*Is it right\?.*What is 6 times 7.*<<<answer\\n42/);
+    expect(asked[0]).toMatch(/^Bearer k .*Is it right\?.*What is 6 times 7.*<<<answer [0-9a-f]{16}\\n42/);
     await expect(grade(judge, { row: { answer: '42' } })).rejects.toThrow(/judge: ValueError: the judge gave no score/);
+    await expect(grade(judge, { row: { answer: '42' } })).rejects.toThrow(/the judge gave several scores/);
+    expect((await grade(judge, { row: { answer: '42' } })).rewards).toEqual({ reward: 0.8 });
   } finally {
     server.close();
   }

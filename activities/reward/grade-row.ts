@@ -3,7 +3,7 @@ import { TrialgateError } from '../../core/errors.ts';
 import { isObject } from '../../core/json.ts';
 import type { RewardFunction } from '../../core/run-config/reward.ts';
 import type { RowTask } from '../../core/task.ts';
-import type { Sandbox } from '../sandbox/create-sandbox.ts';
+import type { Sandbox } from '../sandbox/empty-sandbox.ts';
 import { SandboxError, VerifierError } from '../sandbox/errors.ts';
 import { rewardsOfBroken } from '../sandbox/judge-work.ts';
 import { readSmall } from '../sandbox/read-rewards.ts';

@@ -1,8 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { chmod, mkdir } from 'node:fs/promises';
-import { createServer, type Socket } from 'node:net';
-import { createInterface } from 'node:readline';
+import type { Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -12,16 +11,16 @@ import { stringifyExact } from '../../core/exact-json.ts';
 import { mountsOf, pathWith, type Environment } from '../environments/environment.ts';
 import { pythonEnvironment } from '../environments/python.ts';
 import { copyFiles } from '../sandbox/copy-files.ts';
-import { emptySandbox, handOver, type Sandbox } from '../sandbox/create-sandbox.ts';
-import { removeNamed } from '../sandbox/destroy-sandbox.ts';
+import type { Sandbox } from '../sandbox/empty-sandbox.ts';
 import { errorLine } from '../sandbox/error-line.ts';
 import { hostWork, VerifierError } from '../sandbox/errors.ts';
 import { isolation, type Isolation } from '../sandbox/isolation.ts';
 import { launch, remove } from '../sandbox/launcher.ts';
-import { listenIn } from '../sandbox/listen-in.ts';
+import { LONGEST_SECONDS } from '../sandbox/limits.ts';
 import type { ProcessResult } from '../sandbox/run-process.ts';
 import { baseEnvironment, ownMounts, pathsOf } from '../sandbox/sandbox-paths.ts';
 import { passable, sandboxUser } from '../sandbox/sandbox-user.ts';
+import { openServerSandbox } from '../sandbox/server-sandbox.ts';
 import { shortName, type FoundFunction } from './find-function.ts';
 
 /** The work that a reward function judges. */
@@ -67,6 +66,7 @@ export class GradeError extends VerifierError {
 
 const SCRIPT = fileURLToPath(new URL('./grader.py', import.meta.url));
 const SOCKET = 'grader.sock';
+const INBOX = 'inbox';
 /** The folder that calls without files get. */
 const EMPTY = 'empty';
 const INSIDE = {
@@ -82,8 +82,6 @@ const START_MS = 300_000;
 const GRACE_MS = 15_000;
 /** The calls that a process answers at the same time if the function is `async`, as in `grader.py`. */
 const ASYNC_CALLS = 64;
-/** A grader has no limit of time, and `launch` needs one. A timer of Node waits 24 days at most. */
-const LONGEST_SECONDS = 20 * 24 * 3600;
 
 type Pending = { resolve: (grade: Grade) => void; reject: (error: Error) => void };
 type Place = { sandbox: Sandbox; inbox: string; here: Isolation; environment: Environment | null; signal: AbortSignal };
@@ -209,36 +207,28 @@ export class Grader {
         ? null
         : await pythonEnvironment(found.python, { home: this.#home, signal: stop.signal });
     const digest = createHash('sha256').update(JSON.stringify(found)).digest('hex').slice(0, 12);
-    const name = `reward-${digest}-${randomUUID().slice(0, 8)}.1`;
-    const sandbox = await hostWork('making the sandbox of a reward function', () => emptySandbox(this.#home, name));
-    const inbox = join(sandbox.root, 'inbox');
     const ready = Promise.withResolvers<{ socket: Socket; isAsync: boolean }>();
     ready.promise.catch(() => {});
-    const server = createServer((socket) => this.#converse(socket, ready));
-    server.maxConnections = 1;
-    let stopListening = async () => {};
+    const { sandbox, remove: removeSandbox } = await openServerSandbox({
+      home: this.#home,
+      name: `reward-${digest}-${randomUUID().slice(0, 8)}.1`,
+      socket: SOCKET,
+      isolation: here,
+      prepare: async ({ root }) => {
+        await mkdir(join(root, INBOX));
+        await mkdir(join(root, INBOX, EMPTY));
+        await chmod(join(root, INBOX), 0o711);
+        await chmod(join(root, INBOX, EMPTY), 0o755);
+      },
+      onMessage: (message, socket) => this.#receive(message, socket, ready),
+    });
+    const inbox = join(sandbox.root, INBOX);
     let isOver = false;
     const end = async (why: Error) => {
       isOver = true;
-      await stopListening();
-      await removeNamed(this.#home, name);
+      await removeSandbox();
       this.#fail(why, ready.reject);
     };
-    try {
-      await mkdir(inbox);
-      await mkdir(join(inbox, EMPTY));
-      stopListening = await listenIn(server, sandbox.root, SOCKET);
-      await chmod(join(sandbox.root, SOCKET), 0o666);
-      // The sandbox's user may pass through its root and write only to its own folders.
-      await chmod(sandbox.root, 0o711);
-      await chmod(inbox, 0o711);
-      await chmod(join(inbox, EMPTY), 0o755);
-      for (const each of [sandbox.work, sandbox.agentHome, sandbox.tmp, sandbox.shm, sandbox.logs])
-        await handOver(each, sandbox.uid);
-    } catch (error) {
-      await end(error instanceof Error ? error : new Error(String(error)));
-      throw error;
-    }
     const ended = this.#runToEnd({ sandbox, inbox, here, environment, signal: stop.signal }).then(end);
     const timer = setTimeout(() => {
       ready.reject(new VerifierError(`reward ${shortName(found)}: its import takes longer than ${START_MS / 1000} s`));
@@ -294,7 +284,7 @@ export class Grader {
       // A socket's path has 107 bytes at most. The process starts in `work`.
       socket: isWrapped ? INSIDE.socket : join('..', SOCKET),
     };
-    const base = baseEnvironment(here.python, paths);
+    const base = baseEnvironment(here.python.executable, paths);
     const python = environment?.python ?? here.python.executable;
     return launch({
       argv: [python, '-B', isWrapped ? INSIDE.script : SCRIPT, JSON.stringify(settings)],
@@ -329,17 +319,13 @@ export class Grader {
     });
   }
 
-  /** Reads the answers. Everything that arrives is checked, because a program of the user sends it. */
-  #converse(socket: Socket, ready: PromiseWithResolvers<{ socket: Socket; isAsync: boolean }>): void {
-    socket.on('error', () => {});
-    createInterface({ input: socket, crlfDelay: Infinity }).on('line', (line) => {
-      const reply = replyLine.safeParse(parseJson(line));
-      if (!reply.success) return;
-      if ('ready' in reply.data) ready.resolve({ socket, isAsync: reply.data.async });
-      else if ('fault' in reply.data)
-        ready.reject(new VerifierError(`reward ${shortName(this.#found)} cannot be imported: ${reply.data.fault}`));
-      else this.#answer(reply.data);
-    });
+  #receive(message: unknown, socket: Socket, ready: PromiseWithResolvers<{ socket: Socket; isAsync: boolean }>): void {
+    const { data } = replyLine.safeParse(message);
+    if (!data) return;
+    if ('ready' in data) ready.resolve({ socket, isAsync: data.async });
+    else if ('fault' in data)
+      ready.reject(new VerifierError(`reward ${shortName(this.#found)} cannot be imported: ${data.fault}`));
+    else this.#answer(data);
   }
 
   #answer({ id, value, error, outside, stdout, stderr }: z.output<typeof gradeLine>): void {
@@ -398,14 +384,6 @@ const NOTHING_PRINTED: Printed = { stdout: '', stderr: '' };
 /** Returns true when every user can read the file. */
 const isReadable = (file: string): boolean =>
   ((statSync(file, { throwIfNoEntry: false })?.mode ?? 0) & 0o004) !== 0 && passable(dirname(file));
-
-function parseJson(line: string): unknown {
-  try {
-    return JSON.parse(line);
-  } catch {
-    return null;
-  }
-}
 
 const abortReason = (signal: AbortSignal): Error =>
   signal.reason instanceof Error ? signal.reason : new Error('the call was cancelled');

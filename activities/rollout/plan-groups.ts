@@ -186,7 +186,7 @@ async function workInTurn(
   runId: string,
 ): Promise<(position: number) => { task: string; agent: string }> {
   if (config.rollouts === 'external') return () => ({ task: UNCLAIMED_TASK, agent: EXTERNAL_AGENT });
-  const sources = await listSources(tx, runId, config.tasks);
+  const sources = await listSources(tx, runId, config.tasks, config.sandbox);
   const ownAgents = new Map(sources.flatMap(({ agents }) => [...agents]));
   const quarantined = await tx
     .select({ task: quarantinedTasks.task })

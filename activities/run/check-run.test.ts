@@ -1,7 +1,7 @@
-import { symlinkSync } from 'node:fs';
+import { chmodSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import { taskWith, temporaryHome, writeFiles } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { checkRun } from './check-run.ts';
 
@@ -11,6 +11,23 @@ test.each([
   ['network_mode = "no-network"', {}, null],
   ['network_mode = "no-network"', { network: 'host' }, /gives its agent no network, and the agent oneshot reaches all/],
   ['network_mode = "public"', { network: 'host' }, null],
+  ['network_mode = "no-network"', { network: ['pypi.org'] }, null],
+  ['network_mode = "public"', { network: ['pypi.org'] }, /reaches only the hosts of a list: set `network: host`/],
+  ['allowed_hosts = ["pypi.org"]', { network: ['pypi.org'] }, null],
+  ['allowed_hosts = ["a.b.org", "c.org"]', { network: ['*.b.org', 'c.org'] }, null],
+  [
+    'allowed_hosts = ["pypi.org", "c.org"]',
+    { network: ['c.org'] },
+    /lets its agent reach pypi\.org, and the run does not: set `network: \[pypi\.org, c\.org\]` in the run file/,
+  ],
+  ['allowed_hosts = ["pypi.org"]', {}, /lets its agent reach pypi\.org, and the run does not/],
+  [
+    'allowed_hosts = ["pypi.org"]',
+    { network: 'host' },
+    /gives its agent pypi\.org alone, and the agent oneshot reaches all/,
+  ],
+  ['\n[verifier]\nallowed_hosts = ["pypi.org"]', {}, /lets its tests reach pypi\.org, and the run does not/],
+  ['\n[verifier]\nallowed_hosts = ["pypi.org"]', { network: ['pypi.org'] }, null],
   ['network_mode = "public"', {}, /task\.toml: the task gives its agent an open network, .*set `network: host`/],
 ])('the check of a run compares [agent] %j with the run’s network %j', async (toml, settings, message) => {
   await using place = await temporaryHome();
@@ -24,10 +41,86 @@ test.each([
     });
 });
 
+test('the check of a run refuses a task whose tests need an image where the verifier’s sandbox has none', async () => {
+  await using place = await temporaryHome();
+  const { folder } = await taskWith(place.home, 'true');
+  writeFileSync(join(folder, 'task.toml'), '[environment]\ndocker_image = "example:1"');
+  const settings = { model: 'm', iterations: 1, tasks: [folder], sandbox: 'container' };
+  await checkRun(runConfig.parse(settings), null);
+  await expect(checkRun(runConfig.parse({ ...settings, verifier_sandbox: 'bubblewrap' }), null)).rejects.toMatchObject({
+    code: 'bad_input',
+    message:
+      'the image example:1: bubblewrap runs no images: set `verifier_sandbox: container`, or remove `verifier_sandbox`',
+  });
+});
+
 test.each(['environment/sub', 'tests'])('the check of a run refuses a task with a link in %s', async (part) => {
   await using place = await temporaryHome();
   const { folder } = await taskWith(place.home, 'true', { [`${part}/file`]: '' });
   symlinkSync('file', join(folder, part, 'link'));
   const config = runConfig.parse({ model: 'm', iterations: 1, tasks: [folder] });
   await expect(checkRun(config, null)).rejects.toThrow(`/${part}/link: a sandbox gets no links and special files`);
+});
+
+test('the check of a run refuses a task with a file in place of a folder', async () => {
+  await using place = await temporaryHome();
+  const { folder } = await taskWith(place.home, 'true', { environment: 'a file' });
+  const config = runConfig.parse({ model: 'm', iterations: 1, tasks: [folder] });
+  await expect(checkRun(config, null)).rejects.toMatchObject({
+    code: 'bad_input',
+    message: `${join(folder, 'environment')} cannot be read (ENOTDIR): sandboxes get copies of its files, so make it a folder that this user can read`,
+  });
+});
+
+// Root can read every folder.
+test.skipIf(process.getuid?.() === 0)(
+  'the check of a run refuses a task with a folder that cannot be read',
+  async () => {
+    await using place = await temporaryHome();
+    const { folder } = await taskWith(place.home, 'true', { 'tests/closed/file': '' });
+    const closed = join(folder, 'tests/closed');
+    const config = runConfig.parse({ model: 'm', iterations: 1, tasks: [folder] });
+    chmodSync(closed, 0);
+    try {
+      await expect(checkRun(config, null)).rejects.toThrow(`${closed} cannot be read (EACCES)`);
+    } finally {
+      chmodSync(closed, 0o700);
+    }
+  },
+);
+
+test.each([
+  ['a Dockerfile', {}, { 'environment/Dockerfile': 'FROM debian\nRUN true\n' }, /Dockerfile: .* build no images/],
+  ['an open network', { network: 'host' }, {}, /have no open network/],
+  [
+    'packages',
+    { agents: [{ command: ['{python}'], python: { requirements: ['six'] } }] },
+    {},
+    /install the packages of `python`/,
+  ],
+  [
+    'a file',
+    { agents: [{ command: ['sh', '{mounts.a}'], mounts: { a: 'FOLDER/task.toml' } }] },
+    {},
+    /`mounts\.a` is the file/,
+  ],
+])('the check of a run refuses %s where its sandboxes are pods', async (_, settings, files, message) => {
+  await using place = await temporaryHome();
+  const { folder } = await taskWith(place.home, 'true');
+  await writeFiles(folder, { 'task.toml': '', ...files });
+  const given: object = JSON.parse(JSON.stringify(settings).replace('FOLDER', folder));
+  const config = runConfig.parse({ model: 'm', iterations: 1, tasks: [folder], sandbox: 'kubernetes', ...given });
+  await expect(checkRun(config, null)).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringMatching(message),
+  });
+});
+
+test('the check of a run refuses a Dockerfile where its tests are in pods', async () => {
+  await using place = await temporaryHome();
+  const { folder } = await taskWith(place.home, 'true');
+  await writeFiles(folder, { 'environment/Dockerfile': 'FROM debian\nRUN true\n' });
+  const settings = { sandbox: 'container', verifier_sandbox: 'kubernetes' };
+  const config = runConfig.parse({ model: 'm', iterations: 1, tasks: [folder], ...settings });
+  await expect(checkRun(config, null)).rejects.toThrow(/Dockerfile: .* build no images/);
 });

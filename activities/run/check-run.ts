@@ -8,6 +8,7 @@ import { pythonEnvironment } from '../environments/python.ts';
 import type { InstallOptions } from '../environments/run-installer.ts';
 import { findFunction } from '../reward/find-function.ts';
 import { loadAgent, type Agent } from '../sandbox/load-agent.ts';
+import { requireImages, requireKind } from '../sandbox/place-task.ts';
 import { loadFolder } from '../tasks/list-tasks.ts';
 import { requireNetwork } from '../tasks/require-network.ts';
 import { requireRegularFiles } from '../tasks/require-regular-files.ts';
@@ -20,11 +21,16 @@ import { requireRegularFiles } from '../tasks/require-regular-files.ts';
 export async function checkRun(config: RunConfig, install: InstallOptions | null): Promise<void> {
   const agents = await Promise.all(config.agents.map((entry) => loadAgent(entry)));
   requireHidden(agents, config);
+  for (const agent of agents) requireKind(agent, config);
   if (install) for (const agent of agents) await agentEnvironment(agent, install);
   for (const source of [...config.tasks, ...config.evaluation.tasks])
     if (!isRows(source))
-      for (const { loaded } of await loadFolder(typeof source === 'string' ? source : source.folder)) {
-        for (const { name, network } of agents) requireNetwork(loaded, name, config.network ?? network);
+      for (const { loaded } of await loadFolder(typeof source === 'string' ? source : source.folder, config.sandbox)) {
+        for (const agent of agents) {
+          const network = requireNetwork(loaded, agent.name, config.network ?? agent.network);
+          requireKind({ ...agent, network }, { ...config, network: null });
+        }
+        requireImages(loaded, config);
         await requireRegularFiles(loaded);
       }
   for (const given of rewardsOf(config)) {

@@ -69,6 +69,7 @@ test.each([
   ],
   ['other tasks and engines', { tasks: ['u'], engines: [] }, /^`tasks`, `engines` cannot change/],
   ['another head', { head_dtype: 'float32' }, /^`head_dtype` cannot change/],
+  ['other loggers', { loggers: ['csv'] }, /^`loggers` cannot change/],
   ['held-out tasks that are not there', { evaluation: { tasks: ['/nowhere'] } }, /\/nowhere/],
   ['nothing', {}, /^expected settings such as/],
 ])('a change of a run’s settings to %s is refused and changes no setting', async (_, changes, message) => {

@@ -22,6 +22,9 @@ const FIXED = [
   'network',
   'engines',
   'head_dtype',
+  'lora_rank',
+  'lora_alpha',
+  'target_modules',
   'seed',
   'sampling',
   'constrained_decoding',
@@ -29,6 +32,7 @@ const FIXED = [
   'budgets',
   'max_prompt_length',
   'max_response_length',
+  'loggers',
 ];
 
 /** Changes settings of a run and returns all of them. With one invalid value nothing changes, and the failure (`bad_input`) names it. */

@@ -52,3 +52,10 @@ test('a fork that is refused creates no run, and the error says which versions c
   await expect(failing).rejects.toThrow('cut');
   expect((await db.select({ id: runs.id }).from(runs)).map(({ id }) => id).toSorted()).toEqual(['first', 'second']);
 });
+
+test('a fork with other LoRA settings than its parent is refused before it is made', async () => {
+  const other = runConfig.parse({ ...config, lora_rank: 8 });
+  const made = forkBase(db, { runId: 'adapted', config: other, from: { runId: 'first', version: 2 } });
+  await expect(made).rejects.toThrow('first@2 has lora_rank 0, and the fork asks for {"lora_rank":8');
+  expect(await db.select().from(runs).where(eq(runs.id, 'adapted'))).toEqual([]);
+});

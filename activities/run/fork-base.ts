@@ -6,6 +6,7 @@ import { policyVersions, rows, runs } from '../../store/schema.ts';
 import { weightVersionOf } from '../../core/weight-version.ts';
 import { hasCheckpoint, linkCheckpoint } from './link-checkpoint.ts';
 import { missingCheckpoint } from './missing-checkpoint.ts';
+import { readRun } from './read-run.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 export type Fork = {
@@ -32,6 +33,7 @@ export async function forkBase(db: Database, { runId, config, from, rescores, al
   if (!parent || !(await hasCheckpoint(parent.checkpoint))) throw await refusal(from, versions);
   const exists = new TrialgateError('bad_input', `run ${runId} exists: choose another --run`);
   if ((await db.select({ id: runs.id }).from(runs).where(eq(runs.id, runId))).length > 0) throw exists;
+  requireSameAdapter(await readRun(db, from.runId), config, from);
   const checkpoint = await linkCheckpoint(parent.checkpoint, runId);
   const { checkpointSha256, canary } = parent;
   await db.transaction(async (tx) => {
@@ -46,6 +48,18 @@ export async function forkBase(db: Database, { runId, config, from, rescores, al
     );
     await also?.(tx);
   });
+}
+
+/** @throws TrialgateError `bad_input` when a fork has other LoRA settings than the version that it goes on with */
+function requireSameAdapter(parent: RunConfig, config: RunConfig, from: Fork['from']): void {
+  const of = ({ lora_rank, lora_alpha, target_modules }: RunConfig) =>
+    lora_rank === 0 ? 'lora_rank 0' : JSON.stringify({ lora_rank, lora_alpha, target_modules });
+  if (of(parent) === of(config)) return;
+  const version = weightVersionOf(from.runId, from.version);
+  throw new TrialgateError(
+    'bad_input',
+    `a fork goes on with its parent's adapter: ${version} has ${of(parent)}, and the fork asks for ${of(config)}. Leave these settings, or export the version (trialgate export ${version} FOLDER) and name the folder as the \`model\` of a new run`,
+  );
 }
 
 async function refusal(from: Fork['from'], versions: (typeof policyVersions.$inferSelect)[]): Promise<TrialgateError> {

@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { linkCheckpoint } from './link-checkpoint.ts';
+import { linkCheckpoint, replayedFrom } from './link-checkpoint.ts';
 
 let home: string;
 beforeEach(async () => void (home = await mkdtemp(join(tmpdir(), 'trialgate-link-'))));
@@ -42,6 +42,53 @@ test('a fork’s version 0 has the parent’s weights and optimizer state, also 
     optimizer_steps: 7,
     canary: { token_ids: [1] },
   });
+});
+
+/** A checkpoint `parent` without a written trainer state: it is computed from the checkpoint `written` and a batch. */
+async function replayed(): Promise<{ parent: string; written: string; batch: string }> {
+  const written = await checkpoint('written');
+  await writeFile(join(written, 'trainer/state.json'), '{}');
+  const parent = await checkpoint('parent');
+  await rm(join(parent, 'trainer'), { recursive: true });
+  const batch = join(home, 'batch.arrow');
+  await writeFile(batch, 'samples');
+  const file = join(parent, 'manifest.json');
+  const manifest: object = JSON.parse(await readFile(file, 'utf8'));
+  await writeFile(file, JSON.stringify({ ...manifest, replay: { parent: 'written', batch_path: batch } }));
+  return { parent, written, batch };
+}
+
+test('a fork of a version whose trainer state is not written has links to the checkpoints from which it is computed', async () => {
+  const { parent, written } = await replayed();
+  expect(await replayedFrom(parent)).toEqual([written]);
+  const fork = await linkCheckpoint(parent, 'second');
+  await rm(parent, { recursive: true });
+  await rm(written, { recursive: true });
+  const [before] = await replayedFrom(fork);
+  expect(await readFile(join(before ?? '', 'trainer/state.json'), 'utf8')).toBe('{}');
+  expect(JSON.parse(await readFile(join(before ?? '', 'manifest.json'), 'utf8'))).toMatchObject({
+    run_id: 'second',
+    version: 3,
+  });
+});
+
+test('such a fork, and a fork of it, have the batch too, after the first run and its files were removed', async () => {
+  const { parent, written, batch } = await replayed();
+  const fork = await linkCheckpoint(parent, 'second');
+  const forkOfFork = await linkCheckpoint(fork, 'third');
+  for (const gone of [parent, written, batch, fork]) await rm(gone, { recursive: true });
+  const { replay } = JSON.parse(await readFile(join(forkOfFork, 'manifest.json'), 'utf8'));
+  expect(await readFile(join(forkOfFork, replay.batch_path), 'utf8')).toBe('samples');
+});
+
+test('a fork whose trainer state cannot be computed, because the batch is gone, is refused and leaves no draft', async () => {
+  const { parent, batch } = await replayed();
+  await rm(batch);
+  await expect(linkCheckpoint(parent, 'second')).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringContaining(`its batch ${batch}, from which it would be computed again, cannot be linked`),
+  });
+  expect((await readdir(join(home, 'checkpoints'))).filter((name) => name.startsWith('.tmp-'))).toEqual([]);
 });
 
 test('each fork has a checkpoint folder of its own, and a retry of making it returns the same folder', async () => {

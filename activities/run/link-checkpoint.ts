@@ -14,12 +14,21 @@ import {
   symlink,
 } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { basename, dirname, join, resolve } from 'node:path';
+import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { TrialgateError } from '../../core/errors.ts';
 
 export const MANIFEST = 'manifest.json';
-const manifestFile = z.looseObject({ run_id: z.string(), version: z.int(), checkpoint_sha256: z.string() });
+/** A linked checkpoint's own link to the batch of its step, in a folder that no later checkpoint and no export copies. */
+export const REPLAY = 'replay';
+const BATCH = `${REPLAY}/batch.arrow`;
+const manifestFile = z.looseObject({
+  run_id: z.string(),
+  version: z.int(),
+  checkpoint_sha256: z.string(),
+  /** The step is computed again from the checkpoint in the folder `parent` beside it, and from a batch. A relative path begins at the manifest. */
+  replay: z.looseObject({ parent: z.string(), batch_path: z.string() }).nullish(),
+});
 
 /** Returns true when the folder is a finished checkpoint (`gpu-workers/trialgate_gpu/checkpoint.py`) that was not pruned. */
 export const hasCheckpoint = (folder: string): Promise<boolean> =>
@@ -28,13 +37,30 @@ export const hasCheckpoint = (folder: string): Promise<boolean> =>
     () => false,
   );
 
+/** Returns the folders from which the trainer's state of a checkpoint is computed again: none if its state is written. */
+export async function replayedFrom(folder: string): Promise<string[]> {
+  const written = await stat(join(folder, 'trainer', 'state.json')).catch(() => null);
+  const manifest = written ? null : await readManifest(folder).catch(() => null);
+  if (!manifest?.replay) return [];
+  const parent = join(dirname(folder), manifest.replay.parent);
+  return [parent, ...(await replayedFrom(parent))];
+}
+
 /**
  * Makes a checkpoint, including the trainer's state, version 0 of another run: a folder of hard links beside it, so that the first run can
  * prune its own files. Returns the folder. Repeating it finds the same folder.
  * @throws TrialgateError `bad_input` when the checkpoint no longer exists
  */
-export async function linkCheckpoint(source: string, runId: string): Promise<string> {
+export const linkCheckpoint = (source: string, runId: string): Promise<string> => linkAs(source, runId, 0);
+
+/** Links a checkpoint as this version of the run, and those from which its trainer's state is computed under their own versions. */
+async function linkAs(source: string, runId: string, version: number | null): Promise<string> {
   const manifest = await readManifest(source);
+  const [before] = await replayedFrom(source);
+  const replay =
+    before && manifest.replay
+      ? { ...manifest.replay, parent: basename(await linkAs(before, runId, null)), batch_path: BATCH }
+      : manifest.replay;
   const key = createHash('sha256').update(`fork\n${runId}\n${manifest.checkpoint_sha256}`).digest('hex').slice(0, 32);
   const target = join(dirname(source), key);
   if (await hasCheckpoint(target)) return target;
@@ -43,9 +69,11 @@ export async function linkCheckpoint(source: string, runId: string): Promise<str
   const draft = join(dirname(source), `.tmp-${key}-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`);
   try {
     await linkTree(source, draft);
+    if (before && manifest.replay && isAbsolute(manifest.replay.batch_path))
+      await linkBatch(manifest.replay.batch_path, draft, source);
     await writeSynced(
       join(draft, MANIFEST),
-      `${JSON.stringify({ ...manifest, run_id: runId, version: 0 }, null, 1)}\n`,
+      `${JSON.stringify({ ...manifest, replay, run_id: runId, version: version ?? manifest.version }, null, 1)}\n`,
     );
     // Pruning removes the manifest first: when it still exists, every file existed when it was linked.
     await readManifest(source);
@@ -82,6 +110,21 @@ async function linkTree(source: string, target: string): Promise<void> {
     else if (basename(from) !== MANIFEST)
       await link(from, to).catch((error: NodeJS.ErrnoException) => copyWhereNoLinks(error, from, to));
   }
+}
+
+/** Links the batch of another run, because `rm` removes that run's files. */
+async function linkBatch(batch: string, draft: string, source: string): Promise<void> {
+  await mkdir(join(draft, REPLAY));
+  const to = join(draft, BATCH);
+  await link(batch, to)
+    .catch((error: NodeJS.ErrnoException) => copyWhereNoLinks(error, batch, to))
+    .catch((cause: unknown) => {
+      throw new TrialgateError(
+        'bad_input',
+        `the trainer's state of checkpoint ${source} is not written, and its batch ${batch}, from which it would be computed again, cannot be linked (${String(cause)}): fork another version`,
+        { cause },
+      );
+    });
 }
 
 async function copyWhereNoLinks(error: NodeJS.ErrnoException, from: string, to: string): Promise<void> {

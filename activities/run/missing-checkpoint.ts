@@ -10,7 +10,7 @@ export function missingCheckpoint({ runId, version, prunedAt }: Version): string
   const what = `the checkpoint of policy version ${version} of run ${runId} was`;
   return prunedAt === null
     ? `${what} removed (\`keep_checkpoints\`)`
-    : `${what} pruned when the run completed: its run file keeps the best and the last one (\`keep_checkpoints_at_end: all\` keeps all)`;
+    : `${what} pruned when the run completed: its run file keeps only the best, the last and those of \`keep_interval\` (\`keep_checkpoints_at_end: all\` keeps all)`;
 }
 
 /**

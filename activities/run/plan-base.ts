@@ -8,11 +8,22 @@ import { readRun } from './read-run.ts';
 export const planBase =
   (deps: Deps) =>
   async (input: { runId: string }): Promise<LoadBaseInput> => {
-    const { model, head_dtype } = await readRun(deps.db, input.runId);
+    const config = await readRun(deps.db, input.runId);
+    const { model, head_dtype, lora_rank, lora_alpha, target_modules, seed, trainer_server } = config;
     const [fork] = await deps.db
       .select({ checkpoint: policyVersions.checkpoint })
       .from(policyVersions)
       .innerJoin(runs, eq(runs.id, policyVersions.runId))
       .where(and(eq(policyVersions.runId, input.runId), eq(policyVersions.version, 0), isNotNull(runs.forkedFrom)));
-    return { run_id: input.runId, model: fork?.checkpoint ?? model, home: deps.home, head_dtype };
+    return {
+      run_id: input.runId,
+      model: fork?.checkpoint ?? model,
+      home: deps.home,
+      head_dtype,
+      lora_rank,
+      lora_alpha,
+      target_modules,
+      seed,
+      trainer_server,
+    };
   };

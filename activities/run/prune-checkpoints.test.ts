@@ -1,6 +1,6 @@
 import { Client } from '@temporalio/client';
 import { and, eq } from 'drizzle-orm';
-import { access, mkdtemp, rm } from 'node:fs/promises';
+import { access, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -38,8 +38,9 @@ async function addGroup(
   policyVersion: number,
   rewards: Rewards[],
   take?: { iteration: number; take: number },
+  task = 't',
 ) {
-  const group = { id, runId: 'run', ordinal: 0, task: 't', agent: 'a', size: rewards.length, policyVersion };
+  const group = { id, runId: 'run', ordinal: 0, task, agent: 'a', size: rewards.length, policyVersion };
   await store.db.insert(groups).values({ ...group, kind: take ? 'train' : 'eval', ...take });
   const rows = rewards.map((named, trialIndex) => ({
     id: `${id}-${trialIndex}`,
@@ -49,7 +50,7 @@ async function addGroup(
     outcome: 'scored' as const,
     rewards: named,
   }));
-  await store.db.insert(trials).values(rows);
+  if (rows.length > 0) await store.db.insert(trials).values(rows);
 }
 
 /** Makes a run in which each iteration has these rewards and makes the next version. */
@@ -108,6 +109,33 @@ test('the run’s own evaluations decide alone which version is best; those on d
   expect(await best()).toBe(3);
 });
 
+test('the best version is chosen among evaluations of the same tasks: the latest tasks that judge a version besides version 0 and the last one', async () => {
+  await trained(RISING);
+  const onOthers = (version: number, reward: number) =>
+    addGroup(`run/eval@${version}/1`, version, [{ tests: reward }], undefined, 'other');
+  await evaluated(1, 0.9);
+  await evaluated(2, 0.8);
+  await evaluated(4, 0.1);
+  await onOthers(4, 0.1);
+  expect(await best()).toBe(1);
+  await evaluated(3, 0.2);
+  await onOthers(3, 0.3);
+  expect(await best()).toBe(3);
+});
+
+test('evaluations of the same tasks are compared, also when no trial of one of these tasks has a reward', async () => {
+  await trained(RISING);
+  for (const [version, reward] of [
+    [1, 0.5],
+    [2, 0.9],
+    [3, 0.4],
+  ] as const) {
+    await evaluated(version, reward);
+    await addGroup(`run/eval@${version}/1`, version, version === 2 ? [] : [{ tests: reward }], undefined, 'other');
+  }
+  expect(await best()).toBe(2);
+});
+
 test('evaluations of version 0 and of the last version alone do not decide which version is best', async () => {
   await trained(RISING);
   await evaluated(0, 0.1);
@@ -132,6 +160,24 @@ test('a completed run keeps the checkpoints of its best and its last version, an
   await end();
   expect(await left()).toEqual([0, 1, 4]);
   expect(await marked()).toEqual([2, 3]);
+});
+
+test('a completed run with `keep_interval: 3` also keeps the checkpoints of versions 3, 6, ...', async () => {
+  await trained(RISING, { keep_interval: 3 });
+  await end();
+  expect(await left()).toEqual([0, 1, 3, 4]);
+  expect(await marked()).toEqual([2]);
+});
+
+test('a completed run keeps the checkpoints from which the trainer state of one that stays is computed', async () => {
+  await trained(RISING);
+  const last = join(home, 'checkpoints/run-4');
+  await rm(join(last, 'trainer'), { recursive: true });
+  const replay = { parent: 'run-3', batch_path: '/batch' };
+  const manifest = { run_id: 'run', version: 4, checkpoint_sha256: 'x', replay };
+  await writeFile(join(last, 'manifest.json'), JSON.stringify(manifest));
+  await end();
+  expect(await left()).toEqual([0, 1, 3, 4]);
 });
 
 test('a run with `keep_checkpoints_at_end: all` keeps all', async () => {
@@ -182,7 +228,7 @@ test('a fork, and an iteration, that would begin from a pruned version are refus
   await end();
   const fork = (version: number) => forkBase(store.db, { runId: 'other', config, from: { runId: 'run', version } });
   await expect(fork(2)).rejects.toThrow(
-    'the checkpoint of policy version 2 of run run was pruned when the run completed: its run file keeps the best and the last one (`keep_checkpoints_at_end: all` keeps all); there are 0, 1, 4',
+    'the checkpoint of policy version 2 of run run was pruned when the run completed: its run file keeps only the best, the last and those of `keep_interval` (`keep_checkpoints_at_end: all` keeps all); there are 0, 1, 4',
   );
   const again = openTake(deps)({ runId: 'run', iteration: 3, policyVersion: 3, resume: false });
   await expect(again).rejects.toMatchObject({

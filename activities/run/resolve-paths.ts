@@ -28,6 +28,7 @@ export function resolvePaths(config: RunConfig, base: string = REPOSITORY): RunC
     tasks: config.tasks.map((source) => resolveSource(source, from)),
     reward: config.reward === null ? null : resolveReward(config.reward, from),
     evaluation: { ...config.evaluation, tasks: config.evaluation.tasks.map((source) => resolveSource(source, from)) },
+    loggers: config.loggers.map((each) => (each.folder === undefined ? each : { ...each, folder: from(each.folder) })),
   };
 }
 

@@ -24,6 +24,8 @@ export type MemoryKills = {
 export type Cgroup = {
   /** The words to put before the command. They join the group and then become the command. */
   enter: string[];
+  /** Moves a process that runs into the group. Its later children are in the group too. */
+  join: (pid: number) => void;
   memoryKills: () => MemoryKills;
   /** Ends all processes that are still in the group. */
   remove: () => Promise<void>;
@@ -34,6 +36,8 @@ export const NO_MEMORY_KILLS: MemoryKills = { oomKills: null, hitMemoryLimit: fa
 const PREFIX = 'trialgate-';
 /** A group's name has its owner's process id and start time. */
 const NAME = /^trialgate-(\d+)-(\d+)-/;
+/** The kernel charges at most this many bytes of memory at once. */
+const BATCH = 64 * 4096;
 const PERIOD_US = 100_000;
 const ENTER = 'until [ "$1" = -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"';
 /** A younger group may still be empty because another worker has just made it, perhaps in a container where this one does not see its process. */
@@ -76,7 +80,8 @@ export function openCgroup(parents: CgroupParents, limits: CgroupLimits): Cgroup
   }
   return {
     enter: ['/bin/sh', '-c', ENTER, 'sh', ...folders.map((folder) => join(folder, 'cgroup.procs')), '--'],
-    memoryKills: () => (parents.version === 2 ? killsOfVersion2(memory) : killsOfVersion1(memory)),
+    join: (pid) => folders.forEach((folder) => writeFileSync(join(folder, 'cgroup.procs'), String(pid))),
+    memoryKills: () => memoryKillsIn(memory, parents.version),
     remove,
   };
 }
@@ -99,6 +104,10 @@ function setLimits(parents: CgroupParents, name: string, { memoryMb, processes, 
   }
 }
 
+/** Reads the counters of a group's folder, which is one of the memory controller in version 1. A folder that is gone has none. */
+export const memoryKillsIn = (folder: string, version: 1 | 2): MemoryKills =>
+  version === 2 ? killsOfVersion2(folder) : killsOfVersion1(folder);
+
 /** `oom` counts how often the group reached its own limit and the kernel could free nothing. */
 function killsOfVersion2(folder: string): MemoryKills {
   const events = read(join(folder, 'memory.events'));
@@ -107,8 +116,14 @@ function killsOfVersion2(folder: string): MemoryKills {
 
 function killsOfVersion1(folder: string): MemoryKills {
   const oomKills = counter(read(join(folder, 'memory.oom_control')), 'oom_kill');
-  const refusals = ['memory.failcnt', 'memory.memsw.failcnt'].map((file) => Number(read(join(folder, file))));
-  return { oomKills, hitMemoryLimit: refusals.some((count) => count > 0) };
+  const hitMemoryLimit = ['memory', 'memory.memsw'].some((name) => {
+    const [refusals = 0, peak = 0, limit = 0] = ['failcnt', 'max_usage_in_bytes', 'limit_in_bytes'].map((file) =>
+      Number(read(join(folder, `${name}.${file}`))),
+    );
+    // Some kernels do not count their refusals. Memory is charged in batches, so the last one may be missing at the limit.
+    return refusals > 0 || (limit > 0 && peak > limit - BATCH);
+  });
+  return { oomKills, hitMemoryLimit };
 }
 
 const counter = (text: string, name: string): number =>

@@ -1,108 +1,140 @@
-import { lchown, mkdir, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import { stringifyExact } from '../../core/exact-json.ts';
 import type { FolderTask, RowTask, Task } from '../../core/task.ts';
 import { IMAGE_FILES } from '../tasks/plain-dockerfile.ts';
 import { notCopied } from '../tasks/require-regular-files.ts';
-import { copyFiles } from './copy-files.ts';
-import { destroySandbox, removeNamed } from './destroy-sandbox.ts';
-import { hostWork } from './errors.ts';
-import { markerOf, sandboxName } from './names.ts';
-import { claimUid } from './own-uid.ts';
-import { writeOwner } from './owner.ts';
-import { openSandboxesFolder } from './sandboxes-folder.ts';
-import { discard } from './trash.ts';
-import { walkFiles } from './walk-files.ts';
+import { placeRepository } from '../repositories/working-copy.ts';
+import type { Mount } from './bubblewrap.ts';
+import { copyFiles, type CopyOptions } from './copy-files.ts';
+import type { Image, SandboxBackend } from './backend.ts';
+import { destroySandbox } from './destroy-sandbox.ts';
+import type { Sandbox } from './empty-sandbox.ts';
+import { hostWork, SandboxError } from './errors.ts';
+import { sandboxName } from './names.ts';
+import { writeInside } from './write-inside.ts';
 
-/** The sandbox of an attempt on this host. It is plain data, so that it can travel between activities of the same host. */
-export type Sandbox = {
-  name: string;
-  /** The deployment's folder. */
+export type SandboxRequest = {
   home: string;
-  root: string;
-  /** The agent's working directory. */
-  work: string;
-  /** The agent's HOME. */
-  agentHome: string;
-  tmp: string;
-  /** The folder that is /dev/shm under bubblewrap. */
-  shm: string;
-  logs: string;
-  /** Its own user when root runs the worker; otherwise null. */
-  uid: number | null;
-  /** The marker by which its processes are found on this machine. */
-  marker: string;
+  trialId: string;
+  attempt: number;
+  task: Task;
+  backend: SandboxBackend;
+  /** The image of the task; absent: the sandbox has this host's programs. */
+  image?: Image | null;
+  /** An empty sandbox that was started before; it becomes the attempt's. Absent: one is started. */
+  started?: Sandbox | null;
+  signal?: AbortSignal;
 };
 
-export type SandboxRequest = { home: string; trialId: string; attempt: number; task: Task; signal?: AbortSignal };
-
 /**
- * Makes the folder of one attempt, with the task's environment files and its instruction; a row's has its prompt's messages too. It first removes the files and the processes of
+ * Makes the folder of one attempt, with the task's environment files, its repository and its instruction; a row's has its prompt's messages too. It first removes the files and the processes of
  * an earlier call.
  * @throws SandboxError when this host cannot make one (disk full, no permission)
  */
-export async function createSandbox({ home, trialId, attempt, task, signal }: SandboxRequest): Promise<Sandbox> {
+export async function createSandbox(request: SandboxRequest): Promise<Sandbox> {
+  const { home, trialId, attempt, task, backend, image = null, started, signal } = request;
   const name = sandboxName(trialId, attempt);
-  await destroySandbox({ home, trialId, attempt });
-  return hostWork(`sandbox ${name}`, async () => {
+  const startUnlessAborted = (): Promise<Sandbox> => {
     signal?.throwIfAborted();
-    const sandbox = await emptySandbox(home, name);
+    return backend.start({ home, name, image });
+  };
+  const making = hostWork(`sandbox ${name}`, async () => {
+    let sandbox = started ? { ...started, image } : null;
     try {
-      if (task.kind === 'folder') await copyEnvironment(task, sandbox, signal);
-      else await writePrompt(task, sandbox);
-      await writeFile(join(sandbox.work, 'instruction.md'), task.instruction);
-      await handOver(sandbox.root, sandbox.uid);
+      await destroySandbox(request);
+      sandbox ??= await startUnlessAborted();
+      signal?.throwIfAborted();
+      if (task.kind === 'folder') {
+        await copyEnvironment(task, sandbox, image, signal);
+        sandbox.mounts = await copyRepository(task, { ...sandbox, image }, backend, signal);
+      } else await writePrompt(task, sandbox);
+      await writeInside(sandbox.work, 'instruction.md', task.instruction);
+      await backend.copyIn(sandbox, signal);
       return sandbox;
     } catch (error) {
-      await removeNamed(home, name);
+      if (sandbox) await backend.destroy(home, sandbox.name);
       throw error;
     }
+  });
+  return making.catch((error: unknown) => {
+    // A cancel is no fault of this host.
+    signal?.throwIfAborted();
+    throw error;
   });
 }
 
 async function writePrompt({ messages, row, columns }: RowTask, { work }: Sandbox): Promise<void> {
-  await writeFile(join(work, 'messages.json'), JSON.stringify(messages));
+  await writeInside(work, 'messages.json', JSON.stringify(messages));
   const shown = Object.entries(row).filter(([name]) => columns.includes(name));
-  if (shown.length > 0) await writeFile(join(work, 'row.json'), stringifyExact(Object.fromEntries(shown)));
+  if (shown.length > 0) await writeInside(work, 'row.json', stringifyExact(Object.fromEntries(shown)));
 }
 
-async function copyEnvironment(task: FolderTask, { work }: Sandbox, signal: AbortSignal | undefined): Promise<void> {
-  const from = join(task.folder, 'environment');
-  const limits = { bytes: task.environment.storageMb * 2 ** 20, entries: 100_000 };
-  const copied = await copyFiles(from, work, limits, { ignore: IMAGE_FILES, signal }).catch(
-    (error: NodeJS.ErrnoException) => {
-      if (error instanceof RangeError) throw new TrialgateError('bad_input', `${from}: ${error.message}`);
-      if (error.code !== 'ENOENT') throw error;
-    },
-  );
+/** A task's own image has the files of `environment/` already, at the places that its Dockerfile says. Any other has not. */
+async function copyEnvironment(
+  task: FolderTask,
+  sandbox: Sandbox,
+  image: Image | null,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  await copyImageFiles(task, sandbox, image, signal);
+  if (image !== null && task.image !== null) return;
+  await copyOfTask(task, sandbox, join(task.folder, 'environment'), { ignore: IMAGE_FILES, isOver: true, signal });
+}
+
+/** Copies what the image has in its work folder, without the history of a repository there: it may have commits that the task's commit does not know. */
+export async function copyImageFiles(
+  task: FolderTask,
+  sandbox: Sandbox,
+  image: Image | null,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  if (!image?.files) return;
+  const ignore = task.repository?.path === '.' ? ['.git'] : [];
+  if (!existsSync(image.files))
+    throw new SandboxError(
+      `the copy of the image's work folder in ${image.files} is gone: it was removed while it was needed`,
+    );
+  await copyOfTask(task, sandbox, image.files, { ignore, keepsLink: () => true, keepsTimes: true, signal });
+}
+
+async function copyOfTask(
+  { environment }: FolderTask,
+  { work }: Sandbox,
+  from: string,
+  options: CopyOptions,
+): Promise<void> {
+  const limits = { bytes: environment.storageMb * 2 ** 20, entries: 100_000 };
+  const copied = await copyFiles(from, work, limits, options).catch((error: NodeJS.ErrnoException) => {
+    if (error instanceof RangeError) throw new TrialgateError('bad_input', `${from}: ${error.message}`);
+    if (error.code !== 'ENOENT') throw error;
+  });
   const skipped = copied?.skipped[0];
   if (skipped !== undefined) throw notCopied(join(from, skipped));
 }
 
-/** Makes the empty folders and the user that owns them. */
-export async function emptySandbox(home: string, name: string): Promise<Sandbox> {
-  const parent = await openSandboxesFolder(home);
-  const uid = await claimUid(home, name);
-  await writeOwner(home, name, uid);
-  const root = join(parent, name);
-  const inside = {
-    work: join(root, 'work'),
-    agentHome: join(root, 'home'),
-    tmp: join(root, 'tmp'),
-    shm: join(root, 'shm'),
-    logs: join(root, 'logs'),
-  };
-  // The new sandbox must not contain files of an older sandbox of this name. This fails if they cannot be moved away.
-  await discard(home, name);
-  await mkdir(root, { mode: 0o700 });
-  for (const folder of Object.values(inside)) await mkdir(folder);
-  return { name, home, root, uid, marker: markerOf(home, name), ...inside };
-}
-
-/** Makes the sandbox's user the owner of all files in the sandbox. */
-export async function handOver(folder: string, uid: number | null): Promise<void> {
-  if (uid === null) return;
-  for await (const { path } of walkFiles(folder)) await lchown(path, uid, uid);
-  await lchown(folder, uid, uid);
+/**
+ * Puts a fresh working copy of the task's repository, if it has one, into a sandbox's work folder. Returns what the sandbox must mount.
+ * @throws TrialgateError `bad_input` that names the task
+ */
+export async function copyRepository(
+  { folder, repository, environment }: FolderTask,
+  { work, home, image }: Pick<Sandbox, 'work' | 'home' | 'image'>,
+  { capabilities }: Pick<SandboxBackend, 'capabilities'>,
+  signal = new AbortController().signal,
+): Promise<Mount[]> {
+  if (repository === null) return [];
+  const bytes = environment.storageMb * 2 ** 20;
+  return placeRepository(repository, {
+    work,
+    home,
+    hasMounts: capabilities.mounts,
+    isOver: Boolean(image?.files),
+    bytes,
+    signal,
+  }).catch((error: unknown) => {
+    if (!(error instanceof TrialgateError) || error.code !== 'bad_input') throw error;
+    throw new TrialgateError('bad_input', `${join(folder, 'task.toml')}: trialgate.repository: ${error.message}`);
+  });
 }

@@ -1,3 +1,5 @@
+import type { SandboxBackend } from './backend.ts';
+import type { Sandbox } from './empty-sandbox.ts';
 import { isolation, type Isolation } from './isolation.ts';
 import { killSandbox } from './kill-tree.ts';
 import { removeLeftFiles } from './left-files.ts';
@@ -11,14 +13,27 @@ export async function destroySandbox({
   home,
   trialId,
   attempt,
+  backend,
+  verifier = backend,
 }: {
   home: string;
   trialId: string;
   attempt: number;
+  backend: Pick<SandboxBackend, 'destroy'>;
+  /** The kind of the sandbox in which the attempt is verified; absent: the attempt's own. */
+  verifier?: Pick<SandboxBackend, 'destroy'>;
 }): Promise<void> {
-  const name = sandboxName(trialId, attempt);
-  await removeNamed(home, name);
-  await removeNamed(home, verifierName(name));
+  await destroyWithVerifier({ home, name: sandboxName(trialId, attempt) }, backend, verifier);
+}
+
+/** Removes a sandbox and the one in which its work is verified. */
+export async function destroyWithVerifier(
+  { home, name }: Pick<Sandbox, 'home' | 'name'>,
+  backend: Pick<SandboxBackend, 'destroy'>,
+  verifier: Pick<SandboxBackend, 'destroy'> = backend,
+): Promise<void> {
+  await backend.destroy(home, name);
+  await verifier.destroy(home, verifierName(name));
 }
 
 /**

@@ -85,7 +85,7 @@ test.each([64, 65])(
     const { python } = await isolation();
     const command = spawn(
       'sh',
-      ['-c', script, python.executable, relay, socket, String(port), '/bin/sh', '-c', 'echo ready; exec cat'],
+      ['-c', script, python.executable, relay, socket, String(port), '--', '/bin/sh', '-c', 'echo ready; exec cat'],
       { stdio: ['pipe', 'pipe', 'inherit'] },
     );
     onTestFinished(() => {

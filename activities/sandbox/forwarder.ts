@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { GatewayWatch, type GatewayFailures } from './gateway-watch.ts';
 import { listenIn } from './listen-in.ts';
-import type { GatewayAddress } from './network.ts';
+import { GATEWAY_SOCKET, type GatewayAddress } from './network.ts';
 import { Pace } from './pace.ts';
 
 /** Connections of one sandbox above this number are closed at once. The sandbox's relay holds fewer and lets the others wait. */
@@ -66,8 +66,8 @@ export async function openForwarder({ host, port, name }: GatewayAddress, folder
   });
   server.maxConnections = MAX_CONNECTIONS;
 
-  const socket = join(folder, 'gateway.sock');
-  const stop = await listenIn(server, folder, 'gateway.sock');
+  const socket = join(folder, GATEWAY_SOCKET);
+  const stop = await listenIn(server, folder, GATEWAY_SOCKET);
   const hosts = name === null ? null : join(folder, 'hosts');
   try {
     // The folder is closed to other users. The sandbox's own user may only connect.

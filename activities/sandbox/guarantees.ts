@@ -106,24 +106,32 @@ export const GUARANTEES = {
   },
   agentNetwork: {
     holds:
-      'An agent reaches the gateway and nothing else: no other port of this machine, no other sandbox, no other host. A run or agent file with `network: host` opens that.',
+      'An agent reaches the gateway and nothing else: no other port of this machine, no other sandbox, no other host. A run or agent file with `network: host` opens that, and one with a list opens the hosts in it.',
     fails:
       'An agent reaches all that this machine reaches: other sandboxes, and what listens on loopback without a password, such as Temporal.',
     heldBy: ['bubblewrap'],
   },
+  listedHosts: {
+    holds:
+      'An agent whose file or run file lists hosts in `network` reaches the gateway and these hosts, through a proxy that logs: no loopback, no private address ' +
+      'that is not itself in the list, and no other name by the TLS server name or the HTTP host of a connection.',
+    fails: 'A list of hosts in `network` holds no agent back: it reaches all that this machine reaches.',
+    heldBy: ['bubblewrap'],
+  },
   verifierNetwork: {
-    holds: 'A verifier cannot reach any network, not even the gateway.',
+    holds:
+      'A verifier cannot reach any network, not even the gateway. One whose task lists hosts for it reaches these, through such a proxy.',
     fails: 'A verifier reaches all that this machine reaches.',
     heldBy: ['bubblewrap'],
   },
   postgres: {
     holds:
-      "No sandbox reaches PostgreSQL, unless a run or agent file says `network: host`: then PostgreSQL's password alone protects it.",
+      "No sandbox reaches PostgreSQL, unless a run or agent file says `network: host` or lists its address: then PostgreSQL's password alone protects it.",
     fails: "A sandbox reaches PostgreSQL, and PostgreSQL's password alone protects it.",
     heldBy: ['bubblewrap'],
   },
   temporal: {
-    holds: 'No sandbox reaches the Temporal that Trialgate starts, not even with `network: host`.',
+    holds: 'No sandbox reaches the Temporal that Trialgate starts, not even with `network: host` or a list.',
     fails: 'A sandbox reaches Temporal, which asks for no password, and through it the whole deployment.',
     heldBy: ['bubblewrap'],
   },

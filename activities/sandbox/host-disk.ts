@@ -1,5 +1,5 @@
 import { lstat, statfs } from 'node:fs/promises';
-import type { Sandbox } from './create-sandbox.ts';
+import type { Sandbox } from './empty-sandbox.ts';
 import { walkFiles } from './walk-files.ts';
 
 /** With less free space than this, writes sooner or later fail. */

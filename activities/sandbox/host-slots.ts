@@ -14,7 +14,11 @@ export class HostSlots {
   }
 
   get free(): number {
-    return Math.max(0, this.#limit - this.#permits.size - this.#held.size);
+    return Math.max(0, this.#limit - this.taken);
+  }
+
+  get taken(): number {
+    return this.#permits.size + this.#held.size;
   }
 
   /** Waits for a slot. Rejects with the signal's reason when the signal aborts. */

@@ -147,7 +147,7 @@ function statementsOfLacks({ kind, seccomp }: Choice, cgroup: CgroupParents | nu
 const STATEMENTS = {
   bubblewrap:
     'Sandboxes run under bubblewrap: each sees its own files and processes. An agent reaches the gateway and nothing else, unless its file or ' +
-    'the run file says `network: host`.',
+    'the run file says `network: host` or lists hosts.',
   user:
     'bubblewrap is not here or does not work: each sandbox is a normal process with its own user, and sees the files ' +
     'of this machine that every user may read. Install bubblewrap to prevent that.',

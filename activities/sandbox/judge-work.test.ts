@@ -3,12 +3,14 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
-import { isolation } from './isolation.ts';
 import { judgeWork } from './judge-work.ts';
 import { markerOf, verifierName } from './names.ts';
 import { MARKER } from './kill-tree.ts';
 import { processesWith } from './process-table.ts';
 import { sandboxWith, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import { openBackend } from './backends.ts';
+
+const backend = await openBackend();
 
 /** A number stands for a sparse file of that many bytes. */
 type Files = Record<string, string | Buffer | number>;
@@ -28,7 +30,7 @@ async function workOf(script: string, files: Files) {
 
 async function judge(script: string, files: Files = {}) {
   const { task, sandbox } = await workOf(script, files);
-  const judged = judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal });
+  const judged = judgeWork({ task, sandbox, backend, signal: new AbortController().signal });
   await judged.catch(() => {});
   // Neither the clean copies nor the control's sandbox remains.
   expect((await readdir(join(sandbox.home, 'sandboxes'))).filter((name) => /verify|control/.test(name))).toEqual([]);
@@ -42,7 +44,7 @@ test('a verifier that was killed by something outside its sandbox runs again in 
     `test -f $WORK_DIR/seen && exit 1; touch $WORK_DIR/seen; sleep 0.5; ${reward('1')}`,
     {},
   );
-  const judged = judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal });
+  const judged = judgeWork({ task, sandbox, backend, signal: new AbortController().signal });
   const ofVerifier = () => processesWith(`${MARKER}=${markerOf(sandbox.home, verifierName(sandbox.name))}`);
   const script = async () => {
     for (const pid of ofVerifier())
@@ -94,9 +96,9 @@ test('a solution is verified as usual when its folder has files and folders whos
   const folder = Buffer.concat([Buffer.from(`${sandbox.work}/`), Buffer.from([0xff, 0xfe])]);
   mkdirSync(folder);
   writeFileSync(Buffer.concat([folder, Buffer.from('/'), Buffer.from([0xc3])]), '');
-  expect(
-    await judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal }),
-  ).toMatchObject({ rewards: { reward: 1 } });
+  expect(await judgeWork({ task, sandbox, backend, signal: new AbortController().signal })).toMatchObject({
+    rewards: { reward: 1 },
+  });
 });
 
 test.each(['kill -9 $$', reward('two'), 'exit 3'])(

@@ -47,12 +47,14 @@ async function lastFailure(verification: Verification): Promise<Verdict | Verifi
   }
 }
 
-async function judgeUntouched({ task, sandbox: { name, home }, isolation, signal }: Verification): Promise<Verdict> {
+async function judgeUntouched({ task, sandbox, backend, image, signal }: Verification): Promise<Verdict> {
+  const { name, home } = sandbox;
   // The trial's own name may already have the greatest allowed length.
   const key = { trialId: `control-${createHash('sha256').update(name).digest('hex').slice(0, 32)}`, attempt: 1 };
   try {
-    return await verify({ task, sandbox: await createSandbox({ home, ...key, task, signal }), isolation, signal });
+    const untouched = await createSandbox({ home, ...key, task, backend, image: sandbox.image, signal });
+    return await verify({ task, sandbox: untouched, backend, image, signal });
   } finally {
-    await destroySandbox({ home, ...key });
+    await destroySandbox({ home, ...key, backend });
   }
 }

@@ -56,9 +56,13 @@ export async function killSandbox(marker: string, uid: number | null, { kind }: 
 /** Kills the processes that carry the marker, or all processes of the user if there is one. Returns when none is left. */
 export async function killMarked(uid: number | null, marker: string): Promise<void> {
   if (uid !== null) return killUser(uid);
+  // One search may miss a process: it was started after /proc was listed, by one that died before its turn, or it was in the middle of
+  // an exec, where Linux shows no environment. So three searches in a row must find none.
+  let empty = 0;
   for (let round = 0; round < 50; round += 1) {
     const left = processesWith(`${MARKER}=${marker}`);
-    if (left.length === 0) return;
+    empty = left.length === 0 ? empty + 1 : 0;
+    if (empty === 3) return;
     // Processes are stopped first, so that none starts another one during the search.
     if (round < 5) left.forEach((pid) => kill(pid, 'SIGSTOP'));
     if (round >= 2) left.forEach((pid) => kill(pid));

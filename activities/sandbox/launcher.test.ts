@@ -48,17 +48,22 @@ test('a sandbox’s processes end when the worker that started them is killed', 
   await dead(living);
 });
 
-test('when the process that starts a worker’s sandboxes is killed, the agent that it started fails with a SandboxError at once', async () => {
-  const { worker, started, living } = await workerThatLaunches('sleep 60');
-  await started();
-  const said = once(worker.stdout, 'data');
-  const launcher = processTable().find((row) => row.parent === worker.pid);
-  if (!launcher) throw new Error('the worker has no launcher');
-  process.kill(launcher.pid, 'SIGKILL');
-  expect(String(await said)).toContain('SandboxError: the process that starts the sandboxes ended: SIGKILL');
-  await once(worker, 'exit');
-  if (isolation.kind === 'bubblewrap') await dead(living);
-});
+// Repeated, because the kill must also hit bubblewrap while it makes its namespaces.
+test(
+  'when the process that starts a worker’s sandboxes is killed, the agent that it started fails with a SandboxError at once, and its processes die',
+  { repeats: 9 },
+  async () => {
+    const { worker, started, living } = await workerThatLaunches('sleep 60');
+    await started();
+    const said = once(worker.stdout, 'data');
+    const launcher = processTable().find((row) => row.parent === worker.pid);
+    if (!launcher) throw new Error('the worker has no launcher');
+    process.kill(launcher.pid, 'SIGKILL');
+    expect(String(await said)).toContain('SandboxError: the process that starts the sandboxes ended: SIGKILL');
+    await once(worker, 'exit');
+    if (isolation.kind === 'bubblewrap') await dead(living);
+  },
+);
 
 test('a worker can exit while the process that starts its sandboxes is idle', async () => {
   const { worker } = await workerThatLaunches('echo done');

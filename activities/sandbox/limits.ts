@@ -15,8 +15,11 @@ export type Limits = {
   storageMb: number;
 };
 
+/** The limit of time of a process that has none. A timer of Node waits 24 days at most. */
+export const LONGEST_SECONDS = 20 * 24 * 3600;
+
 /** The most descriptors of one process. With many more, agents could make counting them take seconds. */
-const DESCRIPTORS = 4096;
+export const DESCRIPTORS = 4096;
 
 /**
  * Returns the command with a shell before it that sets resource limits. It limits data, not address space, because Node and Go reserve far
@@ -41,6 +44,15 @@ export function limited(
   return [...asUser(isolation, uid), '/bin/sh', '-c', script.join('\n'), 'sh', ...argv];
 }
 
+/** Returns the same limits by their names in Python's `resource`, in its units. */
+export const resourceLimits = ({ memoryMb, processes, storageMb }: Limits): Record<string, number> => ({
+  RLIMIT_CORE: 0,
+  RLIMIT_DATA: Math.ceil(memoryMb * 2 ** 20),
+  RLIMIT_FSIZE: Math.ceil(storageMb * 2 ** 20),
+  RLIMIT_NPROC: processes,
+  RLIMIT_NOFILE: DESCRIPTORS,
+});
+
 /** bubblewrap does the same. Setuid programs of root then give the sandbox's user no rights. */
 function asUser({ kind }: Isolation, uid: number | null): string[] {
   if (kind === 'bubblewrap' || uid === null) return [];
@@ -61,12 +73,17 @@ function othersOfThisUser(): number {
  * can also limit parts of a core. The result is empty if this process has no more cores than that.
  */
 export function onCores(cpus: number): string[] {
+  const cores = coresFor(cpus);
+  return cores.length === 0 ? [] : ['taskset', '--cpu-list', cores.join(',')];
+}
+
+/** Returns as many cores of this process, the first at random. It is empty if this process has no more. */
+export function coresFor(cpus: number): number[] {
   const all = allowedCores();
   const wanted = Math.max(1, Math.ceil(cpus));
   if (wanted >= all.length) return [];
   const first = Math.floor(Math.random() * all.length);
-  const cores = Array.from({ length: wanted }, (_, index) => all[(first + index) % all.length]);
-  return ['taskset', '--cpu-list', cores.join(',')];
+  return Array.from({ length: wanted }, (_, index) => all[(first + index) % all.length] ?? first);
 }
 
 /** Reads a list such as `0-3,8`. */

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 
 /**
  * Listens on a Unix socket in a folder. Linux limits a socket's path to 107 bytes and a deployment's folder may be deep, so this listens
- * through the folder's descriptor. Returns a function that stops.
+ * through the folder's descriptor. Returns a function that stops: nobody can connect from then on, and it resolves when all connections have ended.
  */
 export async function listenIn(server: Server, folder: string, name: string): Promise<() => Promise<void>> {
   await rm(join(folder, name), { force: true });
@@ -17,11 +17,13 @@ export async function listenIn(server: Server, folder: string, name: string): Pr
     await handle.close();
     throw error;
   }
-  return async () => {
+  let stopped: Promise<void> | null = null;
+  const stop = async (): Promise<void> => {
     const closed = once(server, 'close');
     server.close();
     await closed;
     // Closing the server removes the socket through the descriptor's path, so the descriptor must stay open until then.
     await handle.close();
   };
+  return () => (stopped ??= stop());
 }

@@ -16,9 +16,11 @@ import { resolveNpm, resolvePython } from '../../core/run-config/dependencies.ts
 import { validateFile } from '../../core/validate-file.ts';
 import { agentsFolder } from './agents-folder.ts';
 
-export type Agent = Omit<AgentFile, 'command' | 'function'> & {
+export type Agent = Omit<AgentFile, 'command' | 'function' | 'warm'> & {
   name: string;
   command: string[];
+  /** True when the command is Python's, and its program can be prepared once for many trials. */
+  isWarm: boolean;
   /** The folder that `{agents}` names, of which the agent can read everything: that of its file. Null for an agent within a run file. */
   folder: string | null;
 };
@@ -64,8 +66,13 @@ export async function loadAgent(entry: AgentEntry, bundled: string = agentsFolde
 const FUNCTION_MOUNTS = { code: 'function', runner: 'trialgate' } as const;
 
 /** Returns the agent with the command that calls its function. */
-function withCommand({ command, function: given, ...agent }: AgentFile & Pick<Agent, 'name' | 'folder'>): Agent {
-  if (given === undefined) return { ...agent, command: command ?? [] };
+function withCommand({
+  command,
+  function: given,
+  warm = true,
+  ...agent
+}: AgentFile & Pick<Agent, 'name' | 'folder'>): Agent {
+  if (given === undefined) return { ...agent, command: command ?? [], isWarm: false };
   const at = given.lastIndexOf(':');
   const file = given.slice(0, at);
   if (!existsSync(file)) throw new TrialgateError('bad_input', `agents: there is no file ${file}`);
@@ -73,6 +80,7 @@ function withCommand({ command, function: given, ...agent }: AgentFile & Pick<Ag
   const { code, runner } = FUNCTION_MOUNTS;
   return {
     ...agent,
+    isWarm: warm,
     command: [
       '{python}',
       '-B',

@@ -9,8 +9,8 @@ import { hostname } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { buffer, text } from 'node:stream/consumers';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { Sandbox } from './create-sandbox.ts';
-import { gatewayAddress, type Network } from './network.ts';
+import type { Sandbox } from './empty-sandbox.ts';
+import { gatewayAddress, proxyVariables, reachedNetwork, type Network } from './network.ts';
 import {
   isolations,
   sandboxWith,
@@ -19,6 +19,8 @@ import {
   temporaryHome,
 } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { verify } from './verify.ts';
+import { bubblewrapBackend } from './bubblewrap-backend.ts';
+import { detectIsolation } from './isolation.ts';
 
 const isolation = (await isolations()).find(({ kind }) => kind === 'bubblewrap');
 
@@ -36,6 +38,26 @@ test.each([
     expect(gatewayAddress(url)).toMatchObject(address);
   },
 );
+
+test('only a sandbox with a list of hosts gets the variables of a proxy, by which the gateway and loopback are left out', () => {
+  const url = 'https://gateway.example/a';
+  const listed = proxyVariables({ kind: 'gateway', url, folder: '', hosts: ['pypi.org'] });
+  expect(listed).toMatchObject({
+    HTTP_PROXY: 'http://127.0.0.1:8701',
+    https_proxy: 'http://127.0.0.1:8701',
+    NO_PROXY: '127.0.0.1,localhost,::1,gateway.example',
+  });
+  const onItsPort = proxyVariables({ kind: 'gateway', url: 'http://10.0.0.7:8701', folder: '', hosts: ['pypi.org'] });
+  expect(onItsPort.ALL_PROXY).toBe('http://127.0.0.1:8702');
+  for (const network of [{ kind: 'gateway', url, folder: '' }, { kind: 'none' }, { kind: 'host' }] as const)
+    expect(proxyVariables(network)).toEqual({});
+});
+
+test('without bubblewrap an agent with a list of hosts reaches all that its host reaches', async () => {
+  const best = await detectIsolation();
+  const kinds = (['bubblewrap', 'user', 'none'] as const).map((kind) => bubblewrapBackend({ ...best, kind }));
+  expect(kinds.map((backend) => reachedNetwork(backend, ['pypi.org']))).toEqual([['pypi.org'], 'host', 'host']);
+});
 
 const ANY_PORT = { port: 0, host: '127.0.0.1' };
 
@@ -150,7 +172,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     await verify({
       task,
       sandbox,
-      isolation,
+      backend: bubblewrapBackend(isolation),
       signal: new AbortController().signal,
       onOutput: (output) => (stdout = output.stdout),
     });

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SandboxError } from './errors.ts';
-import { isolation } from './isolation.ts';
+import { isolation, type Isolation } from './isolation.ts';
 import { processTable } from './process-table.ts';
 import { sandboxesFolder } from './sandboxes-folder.ts';
 
@@ -14,13 +14,13 @@ const COUNT = 4336;
  * Returns a user id that no other sandbox of this deployment has. Root gives each sandbox its own id, so that the limit on processes
  * counts only this sandbox, its folder is closed to other sandboxes, and its remaining files are found.
  */
-export async function claimUid(home: string, name: string): Promise<number | null> {
+export async function claimUid(home: string, name: string, given?: Isolation): Promise<number | null> {
   if (process.getuid?.() !== 0) return null;
   const folder = await claims(home);
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const start = createHash('sha256').update(`${home}/${name}`).digest().readUInt32BE() % COUNT;
   // Without bubblewrap a sandbox is ended by its user id, so another deployment must not use the same id.
-  const plain = (await isolation()).kind !== 'bubblewrap';
+  const plain = (given ?? (await isolation())).kind !== 'bubblewrap';
   const busy = new Set(plain ? processTable().map((row) => row.uid) : []);
   for (let step = 0; step < COUNT; step += 1) {
     const uid = FIRST + ((start + step) % COUNT);

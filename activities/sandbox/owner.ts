@@ -2,11 +2,21 @@ import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { SANDBOX_KINDS } from '../../core/run-config/sandbox.ts';
 import { isRunning, startOf } from './process-table.ts';
 import { sandboxesFolder } from './sandboxes-folder.ts';
 
 /** The worker that made a sandbox. Another worker removes the sandbox only when this one is dead. */
-const owner = z.object({ host: z.string(), pid: z.int(), started: z.string(), uid: z.int().nullable() });
+const owner = z.object({
+  host: z.string(),
+  pid: z.int(),
+  started: z.string(),
+  uid: z.int().nullable(),
+  /** Absent in the records of earlier releases, which had no other kind. */
+  kind: z.enum(SANDBOX_KINDS).default('bubblewrap'),
+  /** The context and the namespace of a sandbox's pods. */
+  cluster: z.object({ context: z.string(), namespace: z.string() }).optional(),
+});
 export type Owner = z.output<typeof owner>;
 
 /** The folder beside the sandboxes that has one file for each sandbox. */
@@ -14,10 +24,15 @@ export const OWNERS = '.owners';
 
 const owners = async (home: string): Promise<string> => join(await sandboxesFolder(home), OWNERS);
 
-export async function writeOwner(home: string, name: string, uid: number | null): Promise<void> {
+/** Writes that this process has made a sandbox. */
+export async function writeOwner(
+  home: string,
+  name: string,
+  made: Pick<Owner, 'uid' | 'kind' | 'cluster'>,
+): Promise<void> {
   const folder = await owners(home);
   await mkdir(folder, { recursive: true, mode: 0o700 });
-  const me: Owner = { host: hostname(), pid: process.pid, started: startOf(process.pid) ?? '', uid };
+  const me: Owner = { host: hostname(), pid: process.pid, started: startOf(process.pid) ?? '', ...made };
   await writeFile(join(folder, name), JSON.stringify(me));
 }
 

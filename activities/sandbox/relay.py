@@ -1,9 +1,10 @@
-"""Joins a port of the sandbox's own loopback to the gateway's socket, then becomes the sandbox's command.
+"""Joins ports of the sandbox's own loopback to sockets of the host, then becomes the sandbox's command.
 
-    relay.py SOCKET PORT COMMAND ARGUMENT...
+    relay.py SOCKET PORT [SOCKET PORT]... -- COMMAND ARGUMENT...
 
-The listener is open before the command starts. Python's `socket` and `os` are imported only in the relay's own
-process: without them the command starts 8 ms earlier.
+The sockets are the gateway's and the egress proxy's. Each port has a process of its own, so that no port uses up
+the connections of another. The listeners are open before the command starts. Python's `socket` and `os` are imported
+only in the relay's own process: without them the command starts 8 ms earlier.
 """
 
 import _signal
@@ -18,7 +19,17 @@ OWN_DESCRIPTORS = 32
 
 
 def main() -> None:
-    path, port, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    end = sys.argv.index("--")
+    command = sys.argv[end + 1 :]
+    for at in range(1, end, 2):
+        start(sys.argv[at], int(sys.argv[at + 1]))
+    # Python ignores these signals, and the command would inherit that.
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
+    posix.execv(command[0], command)
+
+
+def start(path: str, port: int) -> None:
     listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     listener.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -34,10 +45,8 @@ def main() -> None:
             serve(listener, path)
         posix._exit(0)
     posix.waitpid(child, 0)
-    # Python ignores these signals, and the command would inherit that.
-    _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
-    _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
-    posix.execv(command[0], command)
+    # The relay has its own.
+    listener.close()
 
 
 def serve(accepting: _socket.socket, path: str) -> None:
@@ -172,4 +181,5 @@ def serve(accepting: _socket.socket, path: str) -> None:
                 key.data.handle(key.fileobj, events)
 
 
-main()
+if __name__ == "__main__":
+    main()

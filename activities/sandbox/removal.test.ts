@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { until } from '../../tests/support/harness/until.ts';
 import { copyFiles } from './copy-files.ts';
-import { createSandbox, type Sandbox } from './create-sandbox.ts';
+import { createSandbox } from './create-sandbox.ts';
+import type { Sandbox } from './empty-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import { sweepSandboxes } from './sweep-sandboxes.ts';
 import {
@@ -18,6 +19,10 @@ import {
 import { SmallDisk } from '../../tests/support/harness/small-disk.ts';
 import { listTrash } from './trash.ts';
 import { verify } from './verify.ts';
+import { openBackend } from './backends.ts';
+import { bubblewrapBackend } from './bubblewrap-backend.ts';
+
+const backend = await openBackend();
 
 const id = { trialId: 't', attempt: 1 };
 
@@ -53,9 +58,14 @@ describe.each(await isolations())('$kind', (here) => {
         home,
         `cd $LOGS_DIR && ${escaped(code)}; test -f $WORK_DIR/solution.py && echo 1 > $LOGS_DIR/verifier/reward.txt`,
       );
-      const { rewards } = await verify({ task, sandbox, isolation: here, signal: new AbortController().signal });
+      const { rewards } = await verify({
+        task,
+        sandbox,
+        backend: bubblewrapBackend(here),
+        signal: new AbortController().signal,
+      });
       expect(rewards).toEqual({ reward: 1 });
-      await destroySandbox({ ...id, home });
+      await destroySandbox({ backend, ...id, home });
       expect(await readdir(join(home, 'sandboxes'))).toEqual(expect.not.arrayContaining(['t.1', 't.1.verify']));
       expect(await listTrash(home)).toEqual([]);
     },
@@ -82,14 +92,14 @@ test.skipIf(refusal !== null)(
       for (const folder of [sandbox.work, join(home, 'sandboxes/.trash')])
         spawnSync('find', [folder, '-name', 'mounted', '-exec', 'umount', '-l', '{}', ';']);
     });
-    await destroySandbox({ ...id, home });
+    await destroySandbox({ backend, ...id, home });
     expect(existsSync(sandbox.root)).toBe(false);
     expect(await listTrash(home)).toHaveLength(1);
     expect(said.mock.calls.join()).toContain('cannot be removed whole');
     expect(await sweepSandboxes(home)).toEqual([]);
     // The sweep tries again in the background.
     await until(() => said.mock.calls.length === 2);
-    const again = await createSandbox({ ...id, home, task: await taskWith(home, 'true') });
+    const again = await createSandbox({ backend, ...id, home, task: await taskWith(home, 'true') });
     expect(await readdir(again.work)).toEqual(['instruction.md']);
   },
 );
@@ -105,7 +115,7 @@ test.skipIf(refusal !== null)(
     });
     const home = disk.folder;
     const sandbox = await sandboxWith(home, { 'solution.py': '' });
-    await disk.whileFull(() => destroySandbox({ ...id, home }), signal);
+    await disk.whileFull(() => destroySandbox({ backend, ...id, home }), signal);
     expect(existsSync(sandbox.root)).toBe(false);
     expect(await listTrash(home)).toEqual([]);
   },
@@ -118,6 +128,11 @@ test('a new sandbox begins without the files of a folder of its name that no kno
   mkdirSync(stale, { recursive: true });
   writeFileSync(join(stale, 'solution.py'), '');
   chmodSync(stale, 0);
-  const { work } = await createSandbox({ ...id, home: folder.home, task: await taskWith(folder.home, 'true') });
+  const { work } = await createSandbox({
+    backend,
+    ...id,
+    home: folder.home,
+    task: await taskWith(folder.home, 'true'),
+  });
   expect(await readdir(work)).toEqual(['instruction.md']);
 });

@@ -5,6 +5,7 @@ import { agentFile, type AgentFile } from '../../core/run-config/agent-file.ts';
 import { loadAgent } from './load-agent.ts';
 import { runAgentProcess, type AgentResult } from './run-agent-process.ts';
 import { isolations, sandboxWith, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import { bubblewrapBackend } from './bubblewrap-backend.ts';
 
 describe.each(await isolations())('$kind', (isolation) => {
   /** Runs an agent in a sandbox that has these files and the instruction. */
@@ -17,7 +18,7 @@ describe.each(await isolations())('$kind', (isolation) => {
     return await runAgentProcess({
       agent: await loadAgent(agentFile.parse(agent)),
       task,
-      isolation,
+      backend: bubblewrapBackend(isolation),
       sandbox: await sandboxWith(folder.home, files, task),
       trialId: 'trial',
       gateway: 'http://127.0.0.1:9',
@@ -28,7 +29,7 @@ describe.each(await isolations())('$kind', (isolation) => {
     });
   }
 
-  test('an agent has the trial’s URL and key in the environment variables that OpenAI’s and Anthropic’s clients read', async () => {
+  test('an agent has the trial’s URL and key in the environment variables that OpenAI’s, Anthropic’s and Google’s clients read', async () => {
     const { ending, process } = await run({ command: ['/usr/bin/env'] });
     expect(ending).toBe('done');
     const names = Object.fromEntries(process.stdout.split('\n').map((line) => line.split('=')));
@@ -38,6 +39,8 @@ describe.each(await isolations())('$kind', (isolation) => {
       ANTHROPIC_BASE_URL: 'http://127.0.0.1:9/trial',
       ANTHROPIC_AUTH_TOKEN: 'the key',
       ANTHROPIC_API_KEY: 'the key',
+      GOOGLE_GEMINI_BASE_URL: 'http://127.0.0.1:9/trial',
+      GEMINI_API_KEY: 'the key',
     });
   });
 
@@ -48,6 +51,15 @@ describe.each(await isolations())('$kind', (isolation) => {
   ])('an agent can get its task as %s', async (_, agent) => {
     expect(await run(agent)).toMatchObject({ ending: 'done', process: { stdout: 'Add 1 and 2.' } });
   });
+
+  test.each(['argument', 'stdin'] as const)(
+    'an instruction as %s is the task’s, whatever file in the work folder has its name',
+    async (instruction) => {
+      const command = instruction === 'argument' ? ['echo', '-n'] : ['cat'];
+      const result = await run({ command, instruction }, { 'instruction.md': 'another' });
+      expect(result).toMatchObject({ ending: 'done', process: { stdout: 'Add 1 and 2.' } });
+    },
+  );
 
   test('an agent starts in the folder that its file names, which must be in the task’s environment', async () => {
     const agent = { command: ['cat', 'a.txt'], workdir: 'src' };

@@ -4,11 +4,14 @@ import { chown, copyFile, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { Sandbox } from './create-sandbox.ts';
+import type { Sandbox } from './empty-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import { MARKER } from './kill-tree.ts';
 import { processesWith } from './process-table.ts';
 import { isolations, sandboxWith, shell, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import { openBackend } from './backends.ts';
+
+const backend = await openBackend();
 
 const living = ({ marker }: Sandbox): number => processesWith(`${MARKER}=${marker}`).length;
 
@@ -42,7 +45,7 @@ describe.each(await isolations())('$kind', (isolation) => {
     const running = shell(isolation, theirs, 'read -t 2 < <(sleep 600); echo ok');
     while (living(theirs) < 2) await sleep(20);
     await shell(isolation, ours, 'true');
-    await destroySandbox({ home: ours.home, trialId: 't', attempt: 1 });
+    await destroySandbox({ backend, home: ours.home, trialId: 't', attempt: 1 });
     expect(await running).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'ok\n' });
   });
 
@@ -153,10 +156,14 @@ for _ in range(8):
     held[-1].flush()
 time.sleep(60)
 '`;
-    const ends = [writing, deleting].map(
-      async (script) => (await shell(isolation, await fresh(), script, { storageMb: 10, seconds: 60 })).reason,
+    const ends = await Promise.all(
+      [writing, deleting].map(async (script) =>
+        shell(isolation, await fresh(), script, { storageMb: 10, seconds: 60 }),
+      ),
     );
-    expect(await Promise.all(ends)).toEqual(['storage_limit', 'storage_limit']);
+    expect(ends.map(({ reason }) => reason)).toEqual(['storage_limit', 'storage_limit']);
+    // The report is the counted size. Files that were deleted and are still open count too.
+    for (const { diskBytes } of ends) expect(diskBytes).toBeGreaterThan(10 * 2 ** 20);
   });
 
   test('a sandbox whose processes open very many descriptors is ended, with control groups and without', async () => {

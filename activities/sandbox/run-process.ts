@@ -1,17 +1,17 @@
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import { Readable } from 'node:stream';
-import { BoundedOutput } from './bounded-output.ts';
+import { BoundedOutput, type OnOutput } from './bounded-output.ts';
 import { bubblewrapArgv, type Mount } from './bubblewrap.ts';
 import { hostWork, SandboxError } from './errors.ts';
 import { NO_MEMORY_KILLS, openCgroup, type Cgroup, type MemoryKills } from './cgroup.ts';
-import type { GatewayFailures } from './gateway-watch.ts';
 import type { Isolation } from './isolation.ts';
 import { killTree, MARKER, namespaceGone } from './kill-tree.ts';
 import { removeLeftFiles } from './left-files.ts';
 import { limited, onCores, type Limits } from './limits.ts';
 import type { Network } from './network.ts';
-import { openGatewayLink, type GatewayLink } from './open-gateway-link.ts';
+import type { Outside } from './egress/outside.ts';
+import { EMPTY_REPORT, openGatewayLink, type GatewayLink, type LinkReport } from './open-gateway-link.ts';
 import { watchStorage } from './storage-watch.ts';
 import { EXTRA_PROCESSES, watchTree, type Excess } from './tree-watch.ts';
 
@@ -32,14 +32,17 @@ export type ProcessSpec = {
   marker: string;
   /** The sandbox's folder on the host. Its files count as the sandbox's disk space. */
   root: string;
+  /** True when its processes may make namespaces. It then has no filter of system calls, so no output of a model may reach it. */
+  canNest?: boolean;
   /** A file of the host that is the process's standard input. Absent: it has none. */
   stdin?: string;
+  onOutput?: OnOutput;
   signal: AbortSignal;
 };
 
 export type EndReason = 'exited' | 'timed_out' | 'output_limit' | 'cancelled' | Excess;
 
-export type ProcessResult = GatewayFailures &
+export type ProcessResult = LinkReport &
   MemoryKills & {
     reason: EndReason;
     exitCode: number | null;
@@ -47,16 +50,31 @@ export type ProcessResult = GatewayFailures &
     stdout: string;
     stderr: string;
     seconds: number;
+    /** The most bytes that its sandbox had on the disk when they were counted; null when it ended before the first count. */
+    diskBytes: number | null;
   };
+
+/** Returns the result of a process that was cancelled before it started. */
+export const notStarted = (): ProcessResult => ({
+  reason: 'cancelled',
+  exitCode: null,
+  signal: null,
+  stdout: '',
+  stderr: '',
+  seconds: 0,
+  diskBytes: null,
+  ...EMPTY_REPORT,
+  ...NO_MEMORY_KILLS,
+});
 
 /**
  * Runs one process to its end within its limits. When it returns, the process and all that it started are dead, whatever ended it. An
- * abort takes effect at once.
+ * abort takes effect at once. `outside` is the way of the egress proxy to other hosts.
  * @throws SandboxError when the sandbox itself could not be started
  */
-export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
-  await using link = await openGatewayLink(spec);
+export async function runProcess(spec: ProcessSpec, outside?: Outside): Promise<ProcessResult> {
   const { cgroup: parents } = spec.isolation;
+  await using link = await linkOf(spec, outside);
   const cgroup =
     parents &&
     (await hostWork("making the sandbox's control group", async () =>
@@ -69,60 +87,101 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   return { ...result, ...(await link.close()) };
 }
 
+/** Opens the ways out of a sandbox for a process that has a network of its own. */
+export function linkOf(
+  { isolation: { kind, python }, network }: Pick<ProcessSpec, 'isolation' | 'network'>,
+  outside?: Outside,
+): Promise<GatewayLink> {
+  return openGatewayLink({ python: kind === 'bubblewrap' ? python.executable : null, network }, outside);
+}
+
 async function runWithLink(
   spec: ProcessSpec,
   link: GatewayLink,
   cgroup: Cgroup | null,
-): Promise<Omit<ProcessResult, keyof GatewayFailures>> {
-  const started = performance.now();
-  const elapsed = (): number => (performance.now() - started) / 1000;
+): Promise<Omit<ProcessResult, keyof LinkReport>> {
   const namespaced = spec.isolation.kind === 'bubblewrap';
   const child = begin(spec, link, cgroup?.enter ?? onCores(spec.limits.cpus));
-  const exit = await new Promise<Exit>((resolve, reject) => {
-    let reason: EndReason = 'exited';
-    const tree = { pid: child.pid ?? 0, uid: spec.uid, marker: spec.marker, namespaced };
-    const end = async (why: EndReason): Promise<void> => {
-      if (reason === 'exited') reason = why;
-      await killTree(tree);
-    };
-    const output = new BoundedOutput(spec.limits.outputBytes, () => void end('output_limit'));
-    const [stdout, stderr] = [output.collect(child.stdout), output.collect(child.stderr)];
-    const status = new BoundedOutput(65536, () => {}).collect(child.status);
-    const deadline = setTimeout(() => void end('timed_out'), spec.limits.seconds * 1000);
-    const unwatch = watch(spec, child.pid, cgroup, (excess) => void end(excess));
-    const cancel = (): void => void end('cancelled');
-    spec.signal.addEventListener('abort', cancel, { once: true });
-
-    const release = (): void => {
-      clearTimeout(deadline);
-      unwatch();
-      spec.signal.removeEventListener('abort', cancel);
-    };
-    const settle = async (exitCode: number | null, signal: NodeJS.Signals | null): Promise<void> => {
-      release();
+  const tree = { pid: child.pid ?? 0, uid: spec.uid, marker: spec.marker, namespaced };
+  const status = new BoundedOutput(65536, () => {}).collect(child.status);
+  const result = await supervise(spec, cgroup, {
+    ...child,
+    kill: () => killTree(tree),
+    ended: exitOf(child.process).then(async (exit) => {
       await killTree(tree);
       if (!namespaced && spec.uid !== null) await removeLeftFiles(spec.uid);
       await drained([child.stdout, child.stderr, child.status]);
       await namespaceGone(status());
-      resolve({ reason, exitCode, signal, stdout: stdout(), stderr: stderr(), status: status() });
-    };
-    child.process.once('error', (error) => {
-      release();
-      reject(new SandboxError(`the sandbox could not be started: ${error.message}`, { cause: error }));
-    });
-    child.process.once('exit', (code, signal) => void settle(code, signal).catch(reject));
+      return exit;
+    }),
   });
-  const { status, ...result } = exit;
-  const memory = cgroup?.memoryKills() ?? NO_MEMORY_KILLS;
-  const wasKilled =
-    result.signal === 'SIGKILL' || result.exitCode === SIGKILL_EXIT || (namespaced && !status.includes('exit-code'));
-  if (result.reason === 'exited' && wasKilled && memory.oomKills && memory.hitMemoryLimit)
-    return { ...result, ...memory, reason: 'out_of_memory', seconds: elapsed() };
   // bubblewrap reports the exit code of a command that it started; nothing else can write there.
-  if (namespaced && result.reason === 'exited' && !status.includes('exit-code')) {
+  const hasReported = !namespaced || status().includes('exit-code');
+  const judged = judgeMemory(result, cgroup?.memoryKills() ?? NO_MEMORY_KILLS, !hasReported);
+  if (judged.reason === 'exited' && !hasReported)
     throw new SandboxError(`bubblewrap could not start the sandbox: ${result.stderr.trim().slice(-500)}`);
+  return judged;
+}
+
+/** A process of a sandbox that has been started. */
+export type Started = {
+  pid: number | undefined;
+  stdout: Readable;
+  stderr: Readable;
+  kill: () => Promise<void>;
+  /** Resolves when none of the sandbox's processes is left. */
+  ended: Promise<Exit>;
+};
+type Exit = { exitCode: number | null; signal: NodeJS.Signals | null };
+type Supervised = Omit<ProcessResult, keyof LinkReport | keyof MemoryKills>;
+
+/** Waits for the end of a process, and ends it when it passes a limit or when the signal aborts. */
+export async function supervise(
+  spec: Pick<ProcessSpec, 'limits' | 'root' | 'uid' | 'isolation' | 'canNest' | 'onOutput' | 'signal'>,
+  cgroup: Cgroup | null,
+  child: Started,
+): Promise<Supervised> {
+  const started = performance.now();
+  let reason: EndReason = 'exited';
+  let diskBytes: number | null = null;
+  const end = (why: EndReason): void => {
+    if (reason === 'exited') reason = why;
+    void child.kill();
+  };
+  const output = new BoundedOutput(spec.limits.outputBytes, () => end('output_limit'));
+  const { onOutput } = spec;
+  const stdout = output.collect(child.stdout, onOutput && ((text) => onOutput('stdout', text)));
+  const stderr = output.collect(child.stderr, onOutput && ((text) => onOutput('stderr', text)));
+  const deadline = setTimeout(() => end('timed_out'), spec.limits.seconds * 1000);
+  const unwatch = watch(spec, child.pid, cgroup, end, (bytes) => (diskBytes = Math.max(diskBytes ?? 0, bytes)));
+  const cancel = (): void => end('cancelled');
+  spec.signal.addEventListener('abort', cancel, { once: true });
+  if (spec.signal.aborted) cancel();
+  try {
+    const exit = await child.ended;
+    const seconds = (performance.now() - started) / 1000;
+    return { reason, ...exit, stdout: stdout(), stderr: stderr(), seconds, diskBytes };
+  } finally {
+    clearTimeout(deadline);
+    unwatch();
+    spec.signal.removeEventListener('abort', cancel);
   }
-  return { ...result, ...memory, seconds: elapsed() };
+}
+
+/** A process that the kernel killed at its control group's limit has used up its memory. */
+export function judgeMemory<R extends Supervised>(result: R, memory: MemoryKills, wasKilled: boolean): R & MemoryKills {
+  const isKilled = wasKilled || result.signal === 'SIGKILL' || result.exitCode === SIGKILL_EXIT;
+  const isOut = result.reason === 'exited' && isKilled && memory.oomKills && memory.hitMemoryLimit;
+  return { ...result, ...memory, ...(isOut ? { reason: 'out_of_memory' } : {}) };
+}
+
+async function exitOf(process: ChildProcess): Promise<Exit> {
+  return new Promise((resolve, reject) => {
+    process.once('error', (error) =>
+      reject(new SandboxError(`the sandbox could not be started: ${error.message}`, { cause: error })),
+    );
+    process.once('exit', (exitCode, signal) => resolve({ exitCode, signal }));
+  });
 }
 
 /** The exit status that a shell gives a command that SIGKILL ended. */
@@ -130,34 +189,42 @@ const SIGKILL_EXIT = 137;
 
 /** Watches the limits that the kernel does not enforce. */
 function watch(
-  { limits, root, uid, isolation }: ProcessSpec,
+  { limits, root, uid, isolation, canNest }: Pick<ProcessSpec, 'limits' | 'root' | 'uid' | 'isolation' | 'canNest'>,
   pid: number | undefined,
   cgroup: Cgroup | null,
   onExcess: (excess: Excess) => void,
+  onCount: (bytes: number) => void,
 ): () => void {
-  if (!pid) return () => {};
-  const stops = [watchStorage({ ...limits, root, pid, uid, isolation, onExcess })];
+  // Each trial of a fork server has watches of its own. The server's would count them together, and one could end all others.
+  if (!pid || canNest) return () => {};
+  const stops = [watchStorage({ ...limits, root, pid, uid, isolation, onExcess, onCount })];
   if (!cgroup) stops.push(watchTree({ ...limits, pid, uid, onExcess }));
   return () => stops.forEach((stop) => stop());
 }
 
-type Exit = Omit<ProcessResult, 'seconds' | keyof GatewayFailures | keyof MemoryKills> & { status: string };
-
 function begin(
-  { argv, cwd, env, limits, isolation, uid, mounts, marker, network, stdin }: ProcessSpec,
+  { argv, cwd, env, limits, isolation, uid, mounts, marker, network, canNest = false, stdin }: ProcessSpec,
   link: GatewayLink,
   enter: string[],
 ) {
   const { bwrap, python, kind, seccomp } = isolation;
   const wrapped = kind === 'bubblewrap' && bwrap !== null;
-  const inside = { uid, python, mounts: [...mounts, ...link.mounts], cwd, hostNetwork: network.kind === 'host' };
-  const filter = wrapped && seccomp ? openSync(seccomp, 'r') : null;
+  const inside = {
+    uid,
+    python,
+    mounts: [...mounts, ...link.mounts],
+    cwd,
+    hostNetwork: network.kind === 'host',
+    canNest,
+  };
+  // The filter allows no namespaces.
+  const filter = wrapped && seccomp && !canNest ? openSync(seccomp, 'r') : null;
   const input = stdin === undefined ? null : openSync(stdin, 'r');
   const wrap = wrapped
     ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3, ...(filter === null ? {} : { seccompFd: 4 }) })
     : [];
-  // The relay is a process of the same user. It does not use up the agent's limit.
-  const processes = limits.processes + (link.relay.length > 0 ? 1 : 0);
+  // The relay's processes are of the same user. They do not use up the agent's limit.
+  const processes = limits.processes + link.relayProcesses;
   const [command = '', ...args] = [
     ...enter,
     ...wrap,
@@ -166,7 +233,7 @@ function begin(
   ];
   const child = spawn(command, args, {
     cwd: wrapped ? '/' : cwd,
-    env: { ...env, [MARKER]: marker },
+    env: environmentOf({ env, marker }),
     stdio: [
       input ?? 'ignore',
       'pipe',
@@ -189,8 +256,14 @@ function begin(
   };
 }
 
+/** Returns the environment of a sandbox's process, which is all that it gets from its worker. */
+export const environmentOf = ({ env, marker }: Pick<ProcessSpec, 'env' | 'marker'>): Record<string, string> => ({
+  ...env,
+  [MARKER]: marker,
+});
+
 /** Reads what was written before the end. It does not wait for a pipe that another process still holds open. */
-async function drained(streams: Readable[]): Promise<void> {
+export async function drained(streams: Readable[]): Promise<void> {
   const closed = streams.map(
     (stream) => new Promise<void>((resolve) => void (stream.closed ? resolve() : stream.once('close', resolve))),
   );

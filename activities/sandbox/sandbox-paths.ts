@@ -1,8 +1,7 @@
-import { dirname } from 'node:path';
+import { dirname, isAbsolute } from 'node:path';
 import type { Mount } from './bubblewrap.ts';
-import type { Sandbox } from './create-sandbox.ts';
+import type { Sandbox } from './empty-sandbox.ts';
 import type { Isolation } from './isolation.ts';
-import type { Python } from './sandbox-python.ts';
 
 /** The paths of a sandbox's own folders, as its processes see them. */
 export type SandboxPaths = { work: string; home: string; tmp: string; logs: string };
@@ -26,8 +25,8 @@ export function ownMounts(sandbox: Sandbox, paths: SandboxPaths): Mount[] {
 }
 
 /** The environment of every sandboxed process, before its own variables. Nothing of the host's environment is passed on. */
-export function baseEnvironment(python: Python, { home, tmp }: SandboxPaths): { PATH: string; [name: string]: string } {
-  const path = [dirname(python.executable), '/usr/local/bin', '/usr/bin', '/bin'];
+export function baseEnvironment(python: string, { home, tmp }: SandboxPaths): { PATH: string; [name: string]: string } {
+  const path = [...(isAbsolute(python) ? [dirname(python)] : []), '/usr/local/bin', '/usr/bin', '/bin'];
   return {
     PATH: [...new Set(path)].join(':'),
     HOME: home,

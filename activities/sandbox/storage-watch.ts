@@ -22,16 +22,19 @@ type StorageWatch = {
   uid: number | null;
   isolation: Pick<Isolation, 'kind' | 'bwrap'>;
   onExcess: (excess: Excess) => void;
+  /** The function that gets the bytes of each count. The first count comes some seconds after the start. */
+  onCount?: (bytes: number) => void;
 };
 
-/** Calls `onExcess` when a sandbox uses more than `storageMb`, or has too many files or descriptors. Returns a function that ends the watch. */
-export function watchStorage({ root, storageMb, pid, uid, isolation, onExcess }: StorageWatch): () => void {
+/** Counts what a sandbox has on the disk, and calls `onExcess` when it uses more than `storageMb`, or has too many files or descriptors. Returns a function that ends the watch. */
+export function watchStorage({ root, storageMb, pid, uid, isolation, onExcess, onCount }: StorageWatch): () => void {
   const stop = new AbortController();
   const excess = async (): Promise<Excess | null> => {
     const deleted = deletedFiles(treeOf(recentTable(), pid, uid).map((row) => row.pid));
     if (deleted === null) return 'descriptor_limit';
-    if ((await measure(root, '--block-size=1', isolation)) + deleted.diskBytes > storageMb * 2 ** 20)
-      return 'storage_limit';
+    const bytes = (await measure(root, '--block-size=1', isolation)) + deleted.diskBytes;
+    onCount?.(bytes);
+    if (bytes > storageMb * 2 ** 20) return 'storage_limit';
     return (await measure(root, '--inodes', isolation)) > MAX_ENTRIES ? 'storage_limit' : null;
   };
   const watch = async (): Promise<void> => {

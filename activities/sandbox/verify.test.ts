@@ -5,13 +5,14 @@ import { describe, expect, test } from 'vitest';
 import { sandboxWith, isolations, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { verify, type Verdict } from './verify.ts';
 import type { Isolation } from './isolation.ts';
+import { bubblewrapBackend } from './bubblewrap-backend.ts';
 
 async function verdict(isolation: Isolation, script: string, files: Record<string, string> = {}): Promise<Verdict> {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, script);
   const sandbox = await sandboxWith(folder.home, files, task);
   try {
-    return await verify({ task, sandbox, isolation, signal: new AbortController().signal });
+    return await verify({ task, sandbox, backend: bubblewrapBackend(isolation), signal: new AbortController().signal });
   } finally {
     expect(await readdir(join(folder.home, 'sandboxes'))).not.toContain('t.1.verify');
   }
@@ -103,7 +104,7 @@ describe.each(all)('$kind', (isolation) => {
     const { skipped } = await verify({
       task,
       sandbox,
-      isolation,
+      backend: bubblewrapBackend(isolation),
       signal: new AbortController().signal,
       onOutput: (output) => (stdout = output.stdout),
     });
@@ -123,7 +124,7 @@ describe.each(all)('$kind', (isolation) => {
     await verify({
       task,
       sandbox,
-      isolation,
+      backend: bubblewrapBackend(isolation),
       signal: new AbortController().signal,
       onOutput: (output) => (stdout = output.stdout),
     });
@@ -146,7 +147,12 @@ BOTH = "4"
 `;
     const task = await taskWith(folder.home, script, { 'task.toml': toml });
     const sandbox = await sandboxWith(folder.home, {}, task);
-    const { rewards } = await verify({ task, sandbox, isolation, signal: new AbortController().signal });
+    const { rewards } = await verify({
+      task,
+      sandbox,
+      backend: bubblewrapBackend(isolation),
+      signal: new AbortController().signal,
+    });
     expect(rewards).toEqual({ agent: 0, tests: 3, both: 2 });
   });
 
@@ -154,9 +160,9 @@ BOTH = "4"
     await using folder = await temporaryHome();
     const task = await taskWith(folder.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 600');
     const sandbox = await sandboxWith(folder.home, {}, task);
-    await expect(verify({ task, sandbox, isolation, signal: AbortSignal.timeout(300) })).rejects.toThrow(
-      /abort|timeout/i,
-    );
+    await expect(
+      verify({ task, sandbox, backend: bubblewrapBackend(isolation), signal: AbortSignal.timeout(300) }),
+    ).rejects.toThrow(/abort|timeout/i);
   });
 });
 

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { and, asc, eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
 import { agentInTurn, type AgentEntry } from '../../core/run-config/agent-file.ts';
+import { hasImages, type SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, parseRowTask, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
 import type { FolderTask } from '../../core/task.ts';
 import type { Executor } from '../../store/queries/transaction.ts';
@@ -23,12 +24,17 @@ export type SourceTasks = {
  * and a row's as `rowTask` writes it.
  * @throws TrialgateError `bad_input`
  */
-export function listSources(db: Executor, runId: string, sources: readonly TaskSource[]): Promise<SourceTasks[]> {
+export function listSources(
+  db: Executor,
+  runId: string,
+  sources: readonly TaskSource[],
+  sandbox: SandboxSetting,
+): Promise<SourceTasks[]> {
   return Promise.all(
     sources.map(async (source) => {
       if (isRows(source)) return { ...(await listRows(db, runId, rowsLabel(source))), weight: source.weight };
       const { folder, weight } = typeof source === 'string' ? { folder: source, weight: undefined } : source;
-      return { tasks: await listFolder(folder), weight, agents: new Map() };
+      return { tasks: await listFolder(folder, sandbox), weight, agents: new Map() };
     }),
   );
 }
@@ -37,9 +43,13 @@ export function listSources(db: Executor, runId: string, sources: readonly TaskS
 export async function listTasks(
   db: Executor,
   runId: string,
-  { tasks: sources, agents }: { tasks: readonly TaskSource[]; agents: readonly AgentEntry[] },
+  {
+    tasks: sources,
+    agents,
+    sandbox,
+  }: { tasks: readonly TaskSource[]; agents: readonly AgentEntry[]; sandbox: SandboxSetting },
 ): Promise<{ task: string; agent: string }[]> {
-  const lists = await listSources(db, runId, sources);
+  const lists = await listSources(db, runId, sources, sandbox);
   const own = new Map(lists.flatMap((list) => [...list.agents]));
   return [...new Set(lists.flatMap(({ tasks }) => tasks))].map((task, ordinal) => ({
     task,
@@ -65,12 +75,15 @@ async function listRows(db: Executor, runId: string, label: string): Promise<Omi
  * Returns the tasks in a folder, which is a task, or has tasks; they are sorted. Every task is loaded, so that an invalid one is refused early.
  * @throws TrialgateError `bad_input`
  */
-export async function listFolder(folder: string): Promise<string[]> {
-  return (await loadFolder(folder)).map(({ task }) => task);
+export async function listFolder(folder: string, sandbox?: SandboxSetting): Promise<string[]> {
+  return (await loadFolder(folder, sandbox)).map(({ task }) => task);
 }
 
 /** Returns the tasks of `listFolder` with what was loaded. */
-export async function loadFolder(folder: string): Promise<{ task: string; loaded: FolderTask }[]> {
+export async function loadFolder(
+  folder: string,
+  sandbox: SandboxSetting = { kind: 'bubblewrap' },
+): Promise<{ task: string; loaded: FolderTask }[]> {
   const root = await locate(folder);
   const tasks = (await isTask(root)) ? [folder] : (await tasksIn(root)).map((name) => join(folder, name));
   for (const task of tasks)
@@ -79,7 +92,9 @@ export async function loadFolder(folder: string): Promise<{ task: string; loaded
         'bad_input',
         `tasks: ${task}: a name that ends with #NUMBER is a row's: rename the folder`,
       );
-  return Promise.all(tasks.map(async (task) => ({ task, loaded: await loadTask(task) })));
+  return Promise.all(
+    tasks.map(async (task) => ({ task, loaded: await loadTask(task, { hasImages: hasImages(sandbox) }) })),
+  );
 }
 
 async function tasksIn(root: string): Promise<string[]> {

@@ -114,43 +114,60 @@ env = { KEY = "v" }
   });
 });
 
-const NEEDS = 'needs a container sandbox, which this version does not have';
+test.each([
+  ['', null, []],
+  ['[environment]\nallowed_hosts = ["a.test"]', ['a.test'], ['a.test']],
+  ['[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.test"]', ['a.test'], ['a.test']],
+  ['[environment]\nallowed_hosts = ["a.test"]\n[agent]\nallowed_hosts = ["b.test"]', ['b.test'], ['a.test']],
+  ['[environment]\nallowed_hosts = ["a.test"]\n[verifier]\nnetwork_mode = "no-network"', ['a.test'], []],
+  ['[agent]\nnetwork_mode = "no-network"\n[verifier]\nallowed_hosts = ["*.c.test"]', 'no-network', ['*.c.test']],
+  [
+    '[environment]\nallowed_hosts = ["a.test"]\n[verifier.environment]\nallowed_hosts = ["c.test"]',
+    ['a.test'],
+    ['c.test'],
+  ],
+  ['[environment]\nallowed_hosts = ["a.test"]\n[verifier.environment]\ncpus = 2', ['a.test'], []],
+  ['[agent]\nnetwork_mode = "allowlist"', 'no-network', []],
+])('task.toml with %j gives the agent the network %j, and the tests the hosts %j', async (toml, network, hosts) => {
+  expect(await loadTask(await write('listed', { 'task.toml': toml }))).toMatchObject({ network, verifier: { hosts } });
+});
+
+const NEEDS = 'needs a container sandbox: set `sandbox: container` in the run file';
+const NOT_POSSIBLE = 'is not possible in this version, whatever the sandbox';
 
 test.each([
   [
     '[environment]\ndocker_image = "ghcr.io/a/b:1"',
     `environment.docker_image: the task wants the image "ghcr.io/a/b:1": one other than python, debian and ubuntu ${NEEDS}`,
   ],
-  ['[environment]\ngpus = 2', `environment.gpus: the task wants 2 GPUs: that ${NEEDS}`],
-  ['[environment.tpu]\ntype = "v6e"', `environment.tpu: the task wants a TPU: that ${NEEDS}`],
+  ['[environment]\ngpus = 2', `environment.gpus: the task wants 2 GPUs: that ${NOT_POSSIBLE}`],
+  ['[environment.tpu]\ntype = "v6e"', `environment.tpu: the task wants a TPU: that ${NOT_POSSIBLE}`],
   [
     '[[environment.mcp_servers]]\nname = "files"\ntransport = "stdio"',
-    `environment.mcp_servers: the task wants the MCP servers files: that ${NEEDS}`,
+    `environment.mcp_servers: the task wants the MCP servers files: that ${NOT_POSSIBLE}`,
   ],
   [
     '[environment]\nskills_dir = "/skills"',
-    `environment.skills_dir: the task wants the skills in "/skills" of its image: that ${NEEDS}`,
+    `environment.skills_dir: the task wants the skills in "/skills" of its image: that ${NOT_POSSIBLE}`,
   ],
   [
     '[environment.healthcheck]\ncommand = "true"',
-    `environment.healthcheck: the task wants a service whose health is checked: that ${NEEDS}`,
+    `environment.healthcheck: the task wants a service whose health is checked: that ${NOT_POSSIBLE}`,
   ],
   [
     '[environment]\nworkdir = "/srv"',
-    `environment.workdir: the task wants to start in "/srv": a work folder other than /app ${NEEDS}`,
+    `environment.workdir: the task wants to start in "/srv": a work folder other than /app ${NOT_POSSIBLE}`,
   ],
   ['[environment]\nos = "windows"', 'environment.os: the task wants "windows": every sandbox of Trialgate runs Linux'],
   [
-    '[environment]\nnetwork_mode = "allowlist"',
-    `environment.network_mode: the task wants a network of some hosts alone: that ${NEEDS}`,
+    '[environment]\nnetwork_mode = "no-network"\nallowed_hosts = ["example.org"]',
+    'environment.allowed_hosts: `allowed_hosts` counts only with `network_mode = "allowlist"`',
   ],
-  [
-    '[agent]\nallowed_hosts = ["example.org"]',
-    `agent.allowed_hosts: the task wants a network of some hosts alone: that ${NEEDS}`,
-  ],
+  ['[agent]\nallowed_hosts = ["https://example.org"]', 'agent.allowed_hosts.0: "https://example.org" is no host'],
+  ['[verifier]\nallowed_hosts = ["127.0.0.1"]', "verifier.allowed_hosts.0: 127.0.0.1 is this machine's loopback"],
   [
     '[environment]\nnetwork_mode = "public"',
-    `environment.network_mode: the task wants an open network for its tests: that ${NEEDS}; if only the agent needs it, add \`network_mode = "no-network"\` to [verifier]`,
+    `environment.network_mode: the task wants an open network for its tests: that ${NOT_POSSIBLE}; if only the agent needs it, add \`network_mode = "no-network"\` to [verifier]`,
   ],
   ['[environment]\nallow_internet = true', 'environment.allow_internet: the task wants an open network for its tests'],
   ['[verifier]\nnetwork_mode = "public"', 'verifier.network_mode: the task wants an open network for its tests'],
@@ -158,7 +175,7 @@ test.each([
     '[verifier.environment]\nallow_internet = true',
     'verifier.environment.allow_internet: the task wants an open network for its tests',
   ],
-  ['[verifier.environment]\ngpus = 1', `verifier.environment.gpus: the task wants a GPU: that ${NEEDS}`],
+  ['[verifier.environment]\ngpus = 1', `verifier.environment.gpus: the task wants a GPU: that ${NOT_POSSIBLE}`],
   [
     '[environment]\nenv = { KEY = "${KEY:-x}" }',
     'environment.env.KEY: the task wants a variable of this machine, and no task gets one: write the value itself',
@@ -166,16 +183,16 @@ test.each([
   ['[verifier]\nenv = { KEY = "${KEY}" }', 'verifier.env.KEY: the task wants a variable of this machine'],
   [
     '[agent]\nuser = "root"',
-    `agent.user: the task wants a user of the image: a sandbox has one user of its own, and another ${NEEDS}`,
+    `agent.user: the task wants a user of the image: a sandbox has one user of its own, and another ${NOT_POSSIBLE}`,
   ],
   ['[verifier]\nuser = 0', 'verifier.user: the task wants a user of the image'],
   [
     '[verifier]\nenvironment_mode = "shared"',
-    `verifier.environment_mode: the task wants its tests beside what the agent left running: that ${NEEDS}; if they need only the files in /app, delete this key`,
+    `verifier.environment_mode: the task wants its tests beside what the agent left running: that ${NOT_POSSIBLE}; if they need only the files in /app, delete this key`,
   ],
   [
     '[[verifier.collect]]\ncommand = "dump"',
-    `verifier.collect: the task wants commands between agent and tests: that ${NEEDS}`,
+    `verifier.collect: the task wants commands between agent and tests: that ${NOT_POSSIBLE}`,
   ],
   [
     '[[steps]]\nname = "a"\n[[steps]]\nname = "b"',
@@ -183,15 +200,15 @@ test.each([
   ],
   [
     'artifacts = ["/var/log/x"]',
-    `artifacts.0: the task wants "/var/log/x" to be kept: the tests get a copy of /app, and more ${NEEDS}`,
+    `artifacts.0: the task wants "/var/log/x" to be kept: the tests get a copy of /app, and more ${NOT_POSSIBLE}`,
   ],
   [
     'artifacts = [{ source = "x", service = "db" }]',
-    `artifacts.0.service: the task wants files of the service "db": that ${NEEDS}`,
+    `artifacts.0.service: the task wants files of the service "db": that ${NOT_POSSIBLE}`,
   ],
   [
     'artifacts = [{ source = "x", exclude = ["*.o"] }]',
-    `artifacts.0.exclude: the task wants tests that do not see some files of /app: that ${NEEDS}`,
+    `artifacts.0.exclude: the task wants tests that do not see some files of /app: that ${NOT_POSSIBLE}`,
   ],
   [
     '[environment]\nmemory = "4G"\nmemory_mb = 2048',
@@ -295,7 +312,10 @@ test('a .dockerignore is refused where a Dockerfile makes it count', async () =>
   const ignore = { 'environment/.dockerignore': 'x' };
   expect(await loadTask(await write('alone', ignore))).toMatchObject({ name: 'alone' });
   const both = { ...ignore, 'environment/Dockerfile': 'FROM python\nCOPY . /app/' };
-  await expect(loadTask(await write('both', both))).rejects.toThrow(/\.dockerignore: it leaves files out/);
+  for (const hasImages of [false, true])
+    await expect(loadTask(await write('both', both), { hasImages })).rejects.toThrow(
+      /\.dockerignore: it leaves files out/,
+    );
 });
 
 test('the agent does not see the canary at the beginning of an instruction', async () => {
@@ -362,4 +382,71 @@ test('a tasks folder that is missing or empty is refused', async () => {
 test('a task’s folder whose name looks like a row’s is refused', async () => {
   await write('a#1', {});
   await expect(listFolder(folder)).rejects.toThrow(/a#1: a name that ends with #NUMBER is a row's: rename the folder/);
+});
+
+test('a task that needs an image is loaded for sandboxes that have images, with what each image is made of', async () => {
+  const task = await write('image', {
+    'environment/Dockerfile': 'FROM node:22\nRUN npm install -g x\n',
+    'tests/Dockerfile': 'FROM ubuntu:24.04\nRUN apt-get install -y curl\n',
+    'task.toml': '[verifier]\nenvironment_mode = "separate"',
+  });
+  expect(await loadTask(task, { hasImages: true })).toMatchObject({
+    image: { folder: join(task, 'environment') },
+    verifier: { image: { folder: join(task, 'tests') } },
+  });
+  const slow = await write('slow', {
+    'environment/Dockerfile': 'FROM node:22\n',
+    'task.toml': '[environment]\nbuild_timeout_sec = 900',
+  });
+  expect((await loadTask(slow, { hasImages: true })).image).toEqual({
+    folder: join(slow, 'environment'),
+    buildSeconds: 900,
+  });
+  const named = await write('named', { 'task.toml': '[environment]\ndocker_image = "ghcr.io/a/b:1"' });
+  expect(await loadTask(named, { hasImages: true })).toMatchObject({
+    image: { name: 'ghcr.io/a/b:1' },
+    verifier: { image: null },
+  });
+});
+
+test('a task with services of its own is refused, also for sandboxes that have images', async () => {
+  const task = await write('services', { 'environment/docker-compose.yaml': 'services: {}' });
+  await expect(loadTask(task, { hasImages: true })).rejects.toThrow(`services of its own: that ${NOT_POSSIBLE}`);
+});
+
+const commit = 'ab'.repeat(20);
+
+test('a task may name a repository, and a relative path in it is relative to the task', async () => {
+  const toml = (url: string, more = '') =>
+    `[trialgate.repository]\nurl = ${JSON.stringify(url)}\ncommit = "${commit}"\n${more}`;
+  expect((await loadTask(await write('none', {}))).repository).toBeNull();
+  const plain = await loadTask(await write('plain', { 'task.toml': toml('../mirrors/x.git') }));
+  expect(plain.repository).toEqual({ url: join(folder, 'mirrors/x.git'), commit, path: '.', history: false });
+  const whole = await loadTask(
+    await write('whole', { 'task.toml': toml('https://example.org/x', 'path = "./a/b/"\nhistory = true') }),
+  );
+  expect(whole.repository).toEqual({ url: 'https://example.org/x', commit, path: 'a/b', history: true });
+});
+
+test.each([
+  ['an option', { url: '--upload-pack=touch /tmp/x' }, 'url: expected https://'],
+  ['a transport that runs a program', { url: 'ext::sh -c touch% /tmp/x' }, 'url: expected https://'],
+  ['a host that is an option', { url: 'ssh://-oProxyCommand=x/y' }, 'url: expected https://'],
+  ['a line break', { url: 'https://a/b\nx' }, 'url: expected https://'],
+  ['a short id', { commit: 'abcdef1' }, 'commit: expected the commit'],
+  ['a branch', { commit: 'main' }, 'commit: expected the commit'],
+  ['a folder outside of the work folder', { path: '../x' }, 'path: expected a folder within /app'],
+  ['an absolute folder', { path: '/x' }, 'path: expected a folder within /app'],
+  ['a key that is not known', { comit: 'x' }, 'did you mean `commit`'],
+])('a repository with %s in its table is refused, and the message has no URL', async (_, wrong, message) => {
+  const table = { url: 'https://me:s3cret@example.org/x', commit, ...wrong };
+  const lines = Object.entries(table).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
+  const bad = await write('bad', { 'task.toml': ['[trialgate.repository]', ...lines].join('\n') });
+  const failure: Error = await loadTask(bad).then(
+    () => new Error('no failure'),
+    (error: Error) => error,
+  );
+  expect(failure.message).toMatch(/task\.toml: trialgate\.repository\./);
+  expect(failure.message).toContain(message);
+  expect(failure.message).not.toMatch(/s3cret|upload-pack|ext::|Proxy/);
 });

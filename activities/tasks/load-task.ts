@@ -3,30 +3,36 @@ import { realpath, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { parse, TomlError } from 'smol-toml';
 import { TrialgateError } from '../../core/errors.ts';
-import type { FolderTask } from '../../core/task.ts';
+import type { FolderTask, ImageSource } from '../../core/task.ts';
 import { validateFile } from '../../core/validate-file.ts';
+import { absoluteUrl } from '../repositories/repository-url.ts';
 import { isInsideSandbox } from './inside-sandbox.ts';
 import { locate } from './locate.ts';
-import { requirePlainImage } from './plain-dockerfile.ts';
+import { requireNoDockerignore, requireNoServices, requirePlainImage } from './plain-dockerfile.ts';
 import { readInside, requireInside } from './read-inside.ts';
-import { agentNetworkOf, hasOwnTestImage, limitsOf, taskFile } from './task-file.ts';
+import { agentNetworkOf, hasOwnTestImage, limitsOf, taskFileFor, verifierHostsOf, type TaskFile } from './task-file.ts';
 
 /**
- * Loads a task from its folder.
+ * Loads a task from its folder. `hasImages`: its sandboxes can have an image of its own; without that, a task that needs one is refused.
  * @throws TrialgateError `bad_input` that names the file, and the line or field
  */
-export async function loadTask(folder: string): Promise<FolderTask> {
+export async function loadTask(folder: string, { hasImages = false } = {}): Promise<FolderTask> {
   const root = await realpath(await locate(folder));
   if (await isInsideSandbox(root))
     throw new TrialgateError('bad_input', `${root} lies in a sandbox: an agent may have written it, so it is no task`);
   const file = join(root, 'task.toml');
-  const found = validateFile(taskFile, parseToml(await required(root, 'task.toml'), file), file);
-  const { task, agent, verifier, environment } = found;
+  const found = validateFile(taskFileFor(hasImages), parseToml(await required(root, 'task.toml'), file), file);
+  const { task, agent, verifier, environment, trialgate } = found;
+  const { repository = null } = trialgate;
   const instruction = withoutCanary(await required(root, 'instruction.md'));
   await required(root, 'tests/test.sh');
   for (const part of ['tests', 'environment']) await requireInside(root, part);
-  await requirePlainImage({ root, folder: 'environment', inside: '/app' });
-  if (hasOwnTestImage(found)) await requirePlainImage({ root, folder: 'tests', inside: '/tests' });
+  for (const part of ['environment', ...(hasOwnTestImage(found) ? ['tests'] : [])])
+    for (const refuse of [requireNoServices, requireNoDockerignore]) await refuse(join(root, part));
+  if (!hasImages) {
+    await requirePlainImage({ root, folder: 'environment', inside: '/app' });
+    if (hasOwnTestImage(found)) await requirePlainImage({ root, folder: 'tests', inside: '/tests' });
+  }
   for (const [name, why] of REFUSED_FILES)
     if (existsSync(join(root, name))) throw new TrialgateError('bad_input', `${join(root, name)}: ${why}`);
   return {
@@ -35,14 +41,28 @@ export async function loadTask(folder: string): Promise<FolderTask> {
     folder: root,
     instruction,
     network: agentNetworkOf(found),
+    image: hasImages ? imageOf(join(root, 'environment'), environment) : null,
+    repository: repository && { ...repository, url: absoluteUrl(repository.url, root) },
     agent: { timeoutSec: agent.timeout_sec },
     verifier: {
       timeoutSec: verifier.timeout_sec,
       env: verifier.env,
       environment: limitsOf(verifier.environment ?? environment),
+      image: hasImages && hasOwnTestImage(found) ? imageOf(join(root, 'tests'), verifier.environment ?? {}) : null,
+      hosts: verifierHostsOf(found),
     },
     environment: limitsOf(environment),
   };
+}
+
+/** An image that is built already has precedence over its Dockerfile, as in Harbor. */
+function imageOf(
+  folder: string,
+  { docker_image: name, build_timeout_sec: buildSeconds }: Partial<TaskFile['environment']>,
+): ImageSource | null {
+  if (name !== undefined) return { name };
+  if (!existsSync(join(folder, 'Dockerfile'))) return null;
+  return { folder, ...(buildSeconds === undefined ? {} : { buildSeconds }) };
 }
 
 const LEAVES_OUT =

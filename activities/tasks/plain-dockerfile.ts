@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
-import { join, posix } from 'node:path';
+import { basename, join, posix } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
-import { NEEDS_CONTAINER } from './needs-container.ts';
+import { NEEDS_CONTAINER, NOT_POSSIBLE } from './needs-container.ts';
 import { readInside } from './read-inside.ts';
 
 /** The images that ask for no more than a sandbox has: a shell and Python, in this machine's versions. */
@@ -13,6 +13,34 @@ export const isPlainImage = (image: string): boolean => PLAIN_IMAGE.test(image);
 /** Files that only build an image and are not the task's content. */
 export const IMAGE_FILES = ['Dockerfile', 'docker-compose.yaml', 'docker-compose.yml', '.dockerignore'];
 const SERVICES = ['docker-compose.yaml', 'docker-compose.yml', 'singularity-compose.yaml'];
+
+/**
+ * Refuses a task whose folder describes services beside its sandbox.
+ * @throws TrialgateError `bad_input` that names the file
+ */
+export async function requireNoServices(folder: string): Promise<void> {
+  const names: string[] = await readdir(folder).catch(() => []);
+  for (const name of SERVICES)
+    if (names.includes(name))
+      throw new TrialgateError(
+        'bad_input',
+        `${join(folder, name)}: the task wants services of its own: that ${NOT_POSSIBLE}`,
+      );
+}
+
+/**
+ * Refuses a folder whose Dockerfile gets not all of its files.
+ * @throws TrialgateError `bad_input` that names the file
+ */
+export async function requireNoDockerignore(folder: string): Promise<void> {
+  const names: string[] = await readdir(folder).catch(() => []);
+  if (names.includes('Dockerfile') && names.includes('.dockerignore'))
+    throw new TrialgateError(
+      'bad_input',
+      `${join(folder, '.dockerignore')}: it leaves files out, and a sandbox has all of ${basename(folder)}/: remove these files and the .dockerignore`,
+    );
+}
+
 /** Instructions without an effect on what runs in a container of Harbor, which always starts its own command. */
 const WITHOUT_EFFECT = ['LABEL', 'MAINTAINER', 'EXPOSE', 'CMD'];
 
@@ -36,12 +64,6 @@ type Instruction = { line: number; name: string; args: string };
 export async function requirePlainImage(place: Place): Promise<void> {
   const entries = await readdir(join(place.root, place.folder), { withFileTypes: true }).catch(() => []);
   const folder = join(place.root, place.folder);
-  for (const name of SERVICES)
-    if (entries.some((entry) => entry.name === name))
-      throw new TrialgateError(
-        'bad_input',
-        `${join(folder, name)}: the task wants services of its own: that ${NEEDS_CONTAINER}`,
-      );
   if (!entries.some(({ name }) => name === 'Dockerfile')) return;
   const files = new Map(
     entries.filter(({ name }) => !IMAGE_FILES.includes(name)).map((entry) => [entry.name, entry.isDirectory()]),
@@ -53,11 +75,6 @@ export async function requirePlainImage(place: Place): Promise<void> {
         'bad_input',
         `${join(folder, 'Dockerfile')}: it does not copy ${name} to ${place.inside}/, where a sandbox has it: add \`COPY . ${place.inside}/\`, or remove the file`,
       );
-  if (entries.some(({ name }) => name === '.dockerignore'))
-    throw new TrialgateError(
-      'bad_input',
-      `${join(folder, '.dockerignore')}: it leaves files out, and a sandbox has all of ${place.folder}/: remove these files and the .dockerignore`,
-    );
   // The agent of another folder would leave its work where the tests do not look.
   if (place.folder === 'environment' && workdir === '/')
     throw new TrialgateError(

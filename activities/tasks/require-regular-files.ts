@@ -4,12 +4,23 @@ import { TrialgateError } from '../../core/errors.ts';
 import type { FolderTask } from '../../core/task.ts';
 
 /**
- * Refuses a task with links or special files in its environment or its tests, because sandboxes get copies of regular files alone.
+ * Refuses a task whose environment or tests have links, special files or a folder that cannot be read, because sandboxes get copies of
+ * regular files alone.
  * @throws TrialgateError `bad_input`
  */
 export async function requireRegularFiles({ folder }: FolderTask): Promise<void> {
   for (const part of ['environment', 'tests']) {
-    const entries = await readdir(join(folder, part), { recursive: true, withFileTypes: true }).catch(() => []);
+    const path = join(folder, part);
+    const entries = await readdir(path, { recursive: true, withFileTypes: true }).catch(
+      (error: NodeJS.ErrnoException) => {
+        if (error.code === 'ENOENT' && error.path === path) return [];
+        throw new TrialgateError(
+          'bad_input',
+          `${error.path ?? path} cannot be read (${error.code}): sandboxes get copies of its files, so make it a folder that this user can read`,
+          { cause: error },
+        );
+      },
+    );
     const other = entries.find((entry) => !entry.isFile() && !entry.isDirectory());
     if (other) throw notCopied(join(other.parentPath, other.name));
   }

@@ -4,6 +4,7 @@ import { parseExact } from '../../core/exact-json.ts';
 import { isObject, type JsonObject } from '../../core/json.ts';
 import { rewardFunctions } from '../../core/run-config/reward.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { hasImages } from '../../core/run-config/sandbox.ts';
 import { isRows, parseRowTask, rowsLabel, type RowsSource } from '../../core/run-config/task-source.ts';
 import type { RowTask, Task } from '../../core/task.ts';
 import type { Executor } from '../../store/queries/transaction.ts';
@@ -13,7 +14,7 @@ import { readRows } from './read-rows.ts';
 import { renderPrompt } from './render-prompt.ts';
 
 /** The settings of a run file that make tasks of rows. */
-type Settings = Pick<RunConfig, 'tasks' | 'evaluation' | 'reward' | 'deadlines'>;
+type Settings = Pick<RunConfig, 'tasks' | 'evaluation' | 'reward' | 'deadlines' | 'sandbox'>;
 
 /**
  * Returns a task of a run: a folder's, or a row's.
@@ -21,7 +22,7 @@ type Settings = Pick<RunConfig, 'tasks' | 'evaluation' | 'reward' | 'deadlines'>
  */
 export async function findTask(db: Executor, runId: string, task: string, settings: Settings): Promise<Task> {
   const row = parseRowTask(task);
-  if (!row) return loadTask(task);
+  if (!row) return loadTask(task, { hasImages: hasImages(settings.sandbox) });
   const here = and(eq(rows.runId, runId), eq(rows.source, row.label), eq(rows.index, row.index));
   const [found] = await db.select({ data: rows.data }).from(rows).where(here);
   const source = findSource(row.label, settings);

@@ -1,8 +1,10 @@
 import { posix } from 'node:path';
 import { z } from 'zod';
-import type { TaskEnvironment } from '../../core/task.ts';
+import { hostRule } from '../../core/host-rules.ts';
+import type { FolderTask, TaskEnvironment } from '../../core/task.ts';
+import { repositoryUrl } from '../repositories/repository-url.ts';
 import { isPlainImage, PLAIN_IMAGES } from './plain-dockerfile.ts';
-import { NEEDS_CONTAINER } from './needs-container.ts';
+import { NEEDS_CONTAINER, NOT_POSSIBLE } from './needs-container.ts';
 
 const seconds = z.number().positive();
 const count = z.number().positive();
@@ -11,7 +13,7 @@ const count = z.number().positive();
 const anything = z.unknown().optional();
 
 /** A key whose effect no sandbox of this version gives. A value that asks for nothing, such as an empty list or 0, is allowed. */
-const refused = (what: (value: unknown) => string, needs = NEEDS_CONTAINER) =>
+const refused = (what: (value: unknown) => string, needs = NOT_POSSIBLE) =>
   z
     .unknown()
     .optional()
@@ -27,7 +29,7 @@ const user = z
   .unknown()
   .optional()
   .refine((value) => value === undefined, {
-    message: `the task wants a user of the image: a sandbox has one user of its own, and another ${NEEDS_CONTAINER}`,
+    message: `the task wants a user of the image: a sandbox has one user of its own, and another ${NOT_POSSIBLE}`,
   });
 
 const variables = z.record(
@@ -38,65 +40,61 @@ const variables = z.record(
 );
 
 const network = {
-  network_mode: z
-    .enum(['no-network', 'public', 'allowlist'])
-    .optional()
-    .refine((mode) => mode !== 'allowlist', {
-      message: `the task wants a network of some hosts alone: that ${NEEDS_CONTAINER}`,
-    }),
-  allowed_hosts: refused(() => 'a network of some hosts alone'),
+  network_mode: z.enum(['no-network', 'public', 'allowlist']).optional(),
+  allowed_hosts: z.array(hostRule).max(100).default([]),
 };
 
-const environment = z
-  .strictObject({
-    cpus: count.default(1),
-    memory_mb: count.optional(),
-    storage_mb: count.optional(),
-    /** The old names, with a unit. */
-    memory: size().optional(),
-    storage: size().optional(),
-    env: variables.default({}),
-    ...network,
-    /** The old form of `network_mode`. */
-    allow_internet: z.boolean().optional(),
-    /** Nothing is built. */
-    build_timeout_sec: seconds.optional(),
-    docker_image: z
-      .string()
-      .optional()
-      .refine((image) => image === undefined || isPlainImage(image), {
-        error: ({ input }) =>
-          `the task wants the image ${JSON.stringify(input)}: one other than ${PLAIN_IMAGES} ${NEEDS_CONTAINER}`,
-      }),
-    workdir: z
-      .string()
-      .optional()
-      .refine((folder) => folder === undefined || posix.resolve('/app', folder) === '/app', {
-        error: ({ input }) =>
-          `the task wants to start in ${JSON.stringify(input)}: a work folder other than /app ${NEEDS_CONTAINER}`,
-      }),
-    os: z
-      .string()
-      .optional()
-      .refine((os) => os === undefined || os.toLowerCase() === 'linux', {
-        error: ({ input }) => `the task wants ${JSON.stringify(input)}: every sandbox of Trialgate runs Linux`,
-      }),
-    gpus: refused((gpus) => (gpus === 1 ? 'a GPU' : `${String(gpus)} GPUs`)),
-    /** It says nothing without `gpus`. */
-    gpu_types: anything,
-    tpu: refused(() => 'a TPU'),
-    mcp_servers: refused((servers) => `the MCP servers ${namesOf(servers)}`),
-    skills_dir: refused((folder) => `the skills in ${JSON.stringify(folder)} of its image`),
-    healthcheck: refused(() => 'a service whose health is checked'),
-  })
-  .superRefine(({ memory, memory_mb, storage, storage_mb }, { addIssue }) => {
-    for (const [old, value, name, other] of [
-      ['memory', memory, 'memory_mb', memory_mb],
-      ['storage', storage, 'storage_mb', storage_mb],
-    ] as const)
-      if (value !== undefined && other !== undefined && value !== other)
-        addIssue({ code: 'custom', path: [old], message: `\`${name}\` says another size: write only \`${name}\`` });
-  });
+const environmentFor = (hasImages: boolean) =>
+  z
+    .strictObject({
+      cpus: count.default(1),
+      memory_mb: count.optional(),
+      storage_mb: count.optional(),
+      /** The old names, with a unit. */
+      memory: size().optional(),
+      storage: size().optional(),
+      env: variables.default({}),
+      ...network,
+      /** The old form of `network_mode`. */
+      allow_internet: z.boolean().optional(),
+      /** It counts where an image is built. */
+      build_timeout_sec: seconds.optional(),
+      docker_image: z
+        .string()
+        .optional()
+        .refine((image) => image === undefined || hasImages || isPlainImage(image), {
+          error: ({ input }) =>
+            `the task wants the image ${JSON.stringify(input)}: one other than ${PLAIN_IMAGES} ${NEEDS_CONTAINER}`,
+        }),
+      workdir: z
+        .string()
+        .optional()
+        .refine((folder) => folder === undefined || posix.resolve('/app', folder) === '/app', {
+          error: ({ input }) =>
+            `the task wants to start in ${JSON.stringify(input)}: a work folder other than /app ${NOT_POSSIBLE}`,
+        }),
+      os: z
+        .string()
+        .optional()
+        .refine((os) => os === undefined || os.toLowerCase() === 'linux', {
+          error: ({ input }) => `the task wants ${JSON.stringify(input)}: every sandbox of Trialgate runs Linux`,
+        }),
+      gpus: refused((gpus) => (gpus === 1 ? 'a GPU' : `${String(gpus)} GPUs`)),
+      /** It says nothing without `gpus`. */
+      gpu_types: anything,
+      tpu: refused(() => 'a TPU'),
+      mcp_servers: refused((servers) => `the MCP servers ${namesOf(servers)}`),
+      skills_dir: refused((folder) => `the skills in ${JSON.stringify(folder)} of its image`),
+      healthcheck: refused(() => 'a service whose health is checked'),
+    })
+    .superRefine(({ memory, memory_mb, storage, storage_mb }, { addIssue }) => {
+      for (const [old, value, name, other] of [
+        ['memory', memory, 'memory_mb', memory_mb],
+        ['storage', storage, 'storage_mb', storage_mb],
+      ] as const)
+        if (value !== undefined && other !== undefined && value !== other)
+          addIssue({ code: 'custom', path: [old], message: `\`${name}\` says another size: write only \`${name}\`` });
+    });
 
 const artifact = z
   .union([
@@ -112,97 +110,150 @@ const artifact = z
     if (posix.relative('/app', posix.resolve('/app', source)).startsWith('..'))
       addIssue({
         code: 'custom',
-        message: `the task wants ${JSON.stringify(source)} to be kept: the tests get a copy of /app, and more ${NEEDS_CONTAINER}`,
+        message: `the task wants ${JSON.stringify(source)} to be kept: the tests get a copy of /app, and more ${NOT_POSSIBLE}`,
       });
   });
 
-/** `task.toml` in Harbor's format, schema 1. Every key of Harbor is here: it is honoured, refused with a sentence, or changes nothing. */
-export const taskFile = z
-  .strictObject({
-    schema_version: version().optional(),
-    /** The old name. */
-    version: version().optional(),
-    task: z
-      .strictObject({
-        name: z.string().min(1).optional(),
-        version: anything,
-        description: anything,
-        authors: anything,
-        keywords: anything,
-      })
-      .prefault({}),
-    metadata: anything,
-    source: anything,
-    /** Nothing runs a solution. */
-    solution: z.strictObject({ env: anything }).optional(),
-    steps: refused(
-      (steps) => `to be done in steps (${namesOf(steps)})`,
-      'is not possible in this version, whatever the sandbox: make a task of each step',
-    ),
-    /** They say nothing without `steps`. */
-    multi_step_reward_strategy: anything,
-    multi_step_reward_mode: anything,
-    artifacts: z.array(artifact).default([]),
-    agent: z.strictObject({ timeout_sec: seconds.default(600), user, ...network }).prefault({}),
-    verifier: z
-      .strictObject({
-        timeout_sec: seconds.default(600),
-        env: variables.default({}),
-        user,
-        ...network,
-        environment_mode: z
-          .enum(['separate', 'shared'])
-          .optional()
-          .refine((mode) => mode !== 'shared', {
-            message: `the task wants its tests beside what the agent left running: that ${NEEDS_CONTAINER}; if they need only the files in /app, delete this key`,
-          }),
-        environment: environment.optional(),
-        collect: refused(() => 'commands between agent and tests'),
-      })
-      .prefault({}),
-    environment: environment.prefault({}),
-  })
-  .superRefine(({ verifier, environment: agents }, { addIssue }) => {
-    const [path, mode] =
-      verifier.network_mode !== undefined
-        ? [['verifier', 'network_mode'], verifier.network_mode]
-        : verifier.environment
-          ? networkOf(verifier.environment, ['verifier', 'environment'])
-          : networkOf(agents, ['environment']);
-    if (mode === 'public')
-      addIssue({
-        code: 'custom',
-        path,
-        message: `the task wants an open network for its tests: that ${NEEDS_CONTAINER}; if only the agent needs it, add \`network_mode = "no-network"\` to [verifier]`,
-      });
-  });
+/** Our own table, which Harbor ignores. */
+const trialgate = z.strictObject({
+  repository: z
+    .strictObject({
+      url: repositoryUrl,
+      commit: z.string().regex(/^[0-9a-f]{40}$/, "expected the commit's whole id: 40 digits and letters from a to f"),
+      path: z
+        .string()
+        .default('.')
+        .refine((path) => isInside(path), { message: 'expected a folder within /app, such as "." or "repo"' })
+        .transform((path) => posix.normalize(path).replace(/\/$/, '')),
+      history: z.boolean().default(false),
+    })
+    .optional(),
+});
 
-export type TaskFile = z.output<typeof taskFile>;
+const isInside = (path: string): boolean =>
+  path !== '' &&
+  !posix.isAbsolute(path) &&
+  !path.includes('\0') &&
+  !path.split('/').some((part) => part === '..' || part === '.git');
+
+/**
+ * `task.toml` in Harbor's format, schema 1. Every key of Harbor is here: it is honoured, refused with a sentence, or changes nothing.
+ * `hasImages`: the task's sandboxes can have an image of its own.
+ */
+export const taskFileFor = (hasImages: boolean) => {
+  const environment = environmentFor(hasImages);
+  return z
+    .strictObject({
+      schema_version: version().optional(),
+      /** The old name. */
+      version: version().optional(),
+      task: z
+        .strictObject({
+          name: z.string().min(1).optional(),
+          version: anything,
+          description: anything,
+          authors: anything,
+          keywords: anything,
+        })
+        .prefault({}),
+      metadata: anything,
+      source: anything,
+      /** Nothing runs a solution. */
+      solution: z.strictObject({ env: anything }).optional(),
+      steps: refused((steps) => `to be done in steps (${namesOf(steps)})`, `${NOT_POSSIBLE}: make a task of each step`),
+      /** They say nothing without `steps`. */
+      multi_step_reward_strategy: anything,
+      multi_step_reward_mode: anything,
+      artifacts: z.array(artifact).default([]),
+      agent: z.strictObject({ timeout_sec: seconds.default(600), user, ...network }).prefault({}),
+      verifier: z
+        .strictObject({
+          timeout_sec: seconds.default(600),
+          env: variables.default({}),
+          user,
+          ...network,
+          environment_mode: z
+            .enum(['separate', 'shared'])
+            .optional()
+            .refine((mode) => mode !== 'shared', {
+              message: `the task wants its tests beside what the agent left running: that ${NOT_POSSIBLE}; if they need only the files in /app, delete this key`,
+            }),
+          environment: environment.optional(),
+          collect: refused(() => 'commands between agent and tests'),
+        })
+        .prefault({}),
+      environment: environment.prefault({}),
+      trialgate: trialgate.prefault({}),
+    })
+    .superRefine((file, { addIssue }) => {
+      for (const { path, of } of [...agentNetworks(file), ...verifierNetworks(file)])
+        if (of.allowed_hosts.length > 0 && !['allowlist', undefined].includes(of.network_mode))
+          addIssue({
+            code: 'custom',
+            path: [...path, 'allowed_hosts'],
+            message: '`allowed_hosts` counts only with `network_mode = "allowlist"`',
+          });
+      const { path, network: verifier } = chosen(verifierNetworks(file));
+      if (verifier === 'public')
+        addIssue({
+          code: 'custom',
+          path,
+          message: `the task wants an open network for its tests: that ${NOT_POSSIBLE}; if only the agent needs it, add \`network_mode = "no-network"\` to [verifier]`,
+        });
+    });
+};
+
+export type TaskFile = z.output<ReturnType<typeof taskFileFor>>;
+type Environment = z.output<ReturnType<typeof environmentFor>>;
 
 /** Returns what the task says about the agent's network. */
-export const agentNetworkOf = ({ agent, environment: own }: TaskFile): 'public' | 'no-network' | null => {
-  const mode = agent.network_mode ?? networkOf(own, [])[1];
-  return mode === 'public' || mode === 'no-network' ? mode : null;
-};
+export const agentNetworkOf = (file: TaskFile): FolderTask['network'] => chosen(agentNetworks(file)).network;
+
+/** Returns the hosts that the task's tests may reach. */
+export function verifierHostsOf(file: TaskFile): string[] {
+  const { network: verifier } = chosen(verifierNetworks(file));
+  return Array.isArray(verifier) ? verifier : [];
+}
 
 /** Returns true when the tests have an image of their own, if they have one at all. */
 export const hasOwnTestImage = ({ verifier }: TaskFile): boolean =>
   verifier.environment_mode === 'separate' || verifier.environment !== undefined;
 
-export const limitsOf = (found: z.output<typeof environment>): TaskEnvironment => ({
+export const limitsOf = (found: Environment): TaskEnvironment => ({
   cpus: found.cpus,
   memoryMb: found.memory_mb ?? found.memory ?? 2048,
   storageMb: found.storage_mb ?? found.storage ?? 10_240,
   env: found.env,
 });
 
-/** Returns the network of an environment, and the path of the key that says it. */
-function networkOf(
-  { network_mode, allow_internet }: z.output<typeof environment>,
-  path: string[],
-): [path: string[], mode: string | undefined] {
-  if (network_mode !== undefined || allow_internet === undefined) return [[...path, 'network_mode'], network_mode];
-  return [[...path, 'allow_internet'], allow_internet ? 'public' : 'no-network'];
+/** A section that may say a network. */
+type Section = z.output<z.ZodObject<typeof network>> & { allow_internet?: boolean | undefined };
+type Sections = { agent: Section; environment: Section; verifier: Section & { environment?: Section | undefined } };
+type SaidNetwork = { path: string[]; of: Section };
+
+/** Returns the sections that may say the agent's network. The first one that says something counts. */
+const agentNetworks = ({ agent, environment: own }: Sections): SaidNetwork[] => [
+  { path: ['agent'], of: agent },
+  { path: ['environment'], of: own },
+];
+
+const verifierNetworks = ({ verifier, environment: agents }: Sections): SaidNetwork[] => [
+  { path: ['verifier'], of: verifier },
+  verifier.environment
+    ? { path: ['verifier', 'environment'], of: verifier.environment }
+    : { path: ['environment'], of: agents },
+];
+
+/** Returns the network that counts, and the path of the key that says it. A list without hosts opens nothing. */
+function chosen(said: readonly SaidNetwork[]): { path: string[]; network: FolderTask['network'] } {
+  for (const { path, of } of said) {
+    const { network_mode: mode, allowed_hosts: hosts, allow_internet: isOpen } = of;
+    if (mode === 'allowlist' || (mode === undefined && hosts.length > 0))
+      return { path: [...path, 'allowed_hosts'], network: hosts.length > 0 ? hosts : 'no-network' };
+    if (mode !== undefined) return { path: [...path, 'network_mode'], network: mode };
+    if (isOpen !== undefined) return { path: [...path, 'allow_internet'], network: isOpen ? 'public' : 'no-network' };
+  }
+  return { path: [], network: null };
 }
 
 function namesOf(list: unknown): string {

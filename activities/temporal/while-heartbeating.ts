@@ -10,18 +10,24 @@ let heartbeating = 0;
  */
 const pause = (): number => Math.min(Math.max(2_000, 10 * heartbeating), 6_000);
 
-/** Sends Temporal a heartbeat every few seconds while `work` runs, and aborts the signal when the activity is cancelled. */
-export async function whileHeartbeating<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+/**
+ * Sends Temporal a heartbeat every few seconds while `work` runs, and aborts the signal when the activity is cancelled. What `work` says is
+ * sent with the next heartbeat, for those who ask what the activity does.
+ */
+export async function whileHeartbeating<T>(
+  work: (signal: AbortSignal, say: (doing: string) => void) => Promise<T>,
+): Promise<T> {
   const context = Context.current();
+  let doing: string | undefined;
   const next = () =>
     setTimeout(() => {
-      context.heartbeat();
+      context.heartbeat(doing);
       timer = next();
     }, pause());
   heartbeating += 1;
   let timer = next();
   try {
-    return await work(context.cancellationSignal);
+    return await work(context.cancellationSignal, (now) => void (doing = now));
   } finally {
     clearTimeout(timer);
     heartbeating -= 1;

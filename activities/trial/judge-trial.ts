@@ -5,16 +5,27 @@ import type { Output } from '../../store/queries/outputs.ts';
 import { gradeRow } from '../reward/grade-row.ts';
 import { GradeError } from '../reward/grader.ts';
 import type { Graders } from '../reward/graders.ts';
-import type { Sandbox } from '../sandbox/create-sandbox.ts';
-import { isolation } from '../sandbox/isolation.ts';
+import type { SandboxBackend } from '../sandbox/backend.ts';
+import type { EgressRow } from '../sandbox/egress/egress-log.ts';
+import type { Sandbox } from '../sandbox/empty-sandbox.ts';
+import type { VerifierPlace } from '../sandbox/host-sandboxes.ts';
 import { judgeWork } from '../sandbox/judge-work.ts';
 import type { VerifierRewards } from '../sandbox/read-rewards.ts';
 import { keepOutput } from './keep-output.ts';
 
 export type Judged = VerifierRewards & { reason?: string };
 
+type VerifierOutput = Pick<Output, 'stdout' | 'stderr'> & { egress?: EgressRow[] };
 type Place = { db: Database; graders: Graders };
-type Trial = { trialId: string; attempt: number; task: Task; sandbox: Sandbox };
+type Trial = {
+  trialId: string;
+  attempt: number;
+  task: Task;
+  sandbox: Sandbox;
+  backend: SandboxBackend;
+  /** The kind and the image of the sandbox of the tests; null: those of the agent's. */
+  verifier: VerifierPlace | null;
+};
 
 /**
  * Judges the agent's work, by the task's tests or by the row's reward functions, and keeps what they printed.
@@ -22,7 +33,8 @@ type Trial = { trialId: string; attempt: number; task: Task; sandbox: Sandbox };
  */
 export async function judgeTrial({ db, graders }: Place, trial: Trial, signal: AbortSignal): Promise<Judged> {
   const { trialId, attempt, task, sandbox } = trial;
-  const printed: Pick<Output, 'stdout' | 'stderr'>[] = [];
+  const place = trial.verifier ?? { backend: trial.backend, image: sandbox.image };
+  const printed: VerifierOutput[] = [];
   const transcript = await readTranscript(db, trial);
   try {
     if (task.kind === 'row') {
@@ -30,13 +42,13 @@ export async function judgeTrial({ db, graders }: Place, trial: Trial, signal: A
       printed.push(verdict);
       return { rewards: verdict.rewards, reason: verdict.reason };
     }
-    const onOutput = (output: Pick<Output, 'stdout' | 'stderr'>) => printed.push(output);
-    return await judgeWork({ task, sandbox, isolation: await isolation(), signal, transcript, onOutput });
+    const onOutput = (output: VerifierOutput) => printed.push(output);
+    return await judgeWork({ task, sandbox, ...place, signal, transcript, onOutput });
   } catch (error) {
     if (error instanceof GradeError) printed.push(error.printed);
     throw error;
   } finally {
     const last = printed.at(-1);
-    if (last) await keepOutput(db, { trialId, attempt, program: 'verifier', stdout: last.stdout, stderr: last.stderr });
+    if (last) await keepOutput(db, { trialId, attempt, program: 'verifier', ...last });
   }
 }

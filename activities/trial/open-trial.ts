@@ -2,6 +2,8 @@ import { eq } from 'drizzle-orm';
 import { Context } from '@temporalio/activity';
 import { openAttempt, type OpenAttempt } from '../../store/queries/open-attempt.ts';
 import { trials, type Outcome, type Sampling } from '../../store/schema.ts';
+import type { OpeningStep } from '../../core/trial-waits.ts';
+import type { AgentNetwork } from '../../core/networks.ts';
 import type { Deps } from '../deps.ts';
 import type { GroupPlan } from '../rollout/group-plan.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
@@ -11,9 +13,10 @@ import { findTask } from '../tasks/row-task.ts';
 import { requireNetwork } from '../tasks/require-network.ts';
 import { agentOf } from '../../core/run-config/agent-file.ts';
 import { agentEnvironment } from '../environments/agent-environment.ts';
-import { isolation } from '../sandbox/isolation.ts';
 import { loadAgent } from '../sandbox/load-agent.ts';
 import { reachedNetwork } from '../sandbox/network.ts';
+import { placeTask, requirePackages } from '../sandbox/place-task.ts';
+import type { Way } from '../sandbox/warm/warm-sandboxes.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
 export type OpenTrial = { trialId: string; attempt: number; trialIndex: number; group: GroupPlan };
@@ -24,21 +27,38 @@ export type OpenedTrial = { finished: Outcome } | { finished: null; attempt: num
 export const openTrial =
   (deps: Deps) =>
   async (input: OpenTrial): Promise<OpenedTrial> =>
-    whileHeartbeating((signal) =>
+    whileHeartbeating((signal, say: (doing: OpeningStep) => void) =>
       nonRetryable(async () => {
         const config = await readRun(deps.db, input.group.runId);
         const opened = await openAttemptOf(deps, input, config);
         if (opened.finished) return opened;
         const key = { trialId: input.trialId, attempt: opened.attempt };
         // An installation must not use up the agent's time.
+        say('packages');
         const agent = await loadAgent(agentOf(config.agents, input.group.agent));
         await agentEnvironment(agent, { home: deps.home, signal });
+        say('image');
         const task = await findTask(deps.db, input.group.runId, input.group.task, config);
-        requireNetwork(task, agent.name, reachedNetwork(await isolation(), config.network ?? agent.network));
-        await deps.sandboxes.open(key, task, signal, config.network);
+        const place = await placeTask(task, config, { home: deps.home, signal });
+        const network = requireNetwork(
+          task,
+          agent.name,
+          reachedNetwork(place.backend, config.network ?? agent.network),
+        );
+        requirePackages(agent, place);
+        const way = wayOf(network, deps.gatewayUrls);
+        say('start_turn');
+        const onTurn = (): void => say('start');
+        await deps.sandboxes.open(key, { ...place, task, network: config.network, way, onTurn }, signal);
         return { ...opened, host: deps.hostQueue };
       }),
     );
+
+/** Returns the way out for sandboxes that are started before the trials of such an agent. The host's own network needs none. */
+function wayOf(network: AgentNetwork, [gateway]: readonly string[]): Way | undefined {
+  if (network === 'host' || gateway === undefined) return undefined;
+  return { gateway, ...(network === 'gateway' ? {} : { hosts: network }) };
+}
 
 async function openAttemptOf(
   deps: Deps,

@@ -8,6 +8,7 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { openDatabase, type Database } from '../../store/database.ts';
 import { ASK, SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
 import { Graders } from '../reward/graders.ts';
+import { openBackend } from '../sandbox/backends.ts';
 import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
 import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
@@ -27,7 +28,11 @@ async function endOf(
   const task = await taskWith(folder.home, 'true');
   const key = { trialId: trial.id, attempt: trial.attempt };
   const sandboxes = new HostSandboxes(folder.home, 1);
-  await sandboxes.open(key, task, new AbortController().signal, network);
+  await sandboxes.open(
+    key,
+    { task, network: network ?? null, backend: await openBackend(), image: null, verifier: null },
+    new AbortController().signal,
+  );
   if (onSandbox) await sandboxes.use(key, async ({ sandbox }) => onSandbox(sandbox.root));
   const temporal = new Client({ connection: Connection.lazy() });
   const deps = {

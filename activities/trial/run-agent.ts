@@ -1,19 +1,21 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { agentOf, isInlineAgent, type AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { Database } from '../../store/database.ts';
+import type { AgentNetwork } from '../../core/networks.ts';
 import type { Evidence } from '../../store/schema.ts';
 import { attemptKey } from '../../core/keys.ts';
 import { findTrial } from '../../store/queries/find-trials.ts';
 import type { Deps } from '../deps.ts';
 import { readRun } from '../run/read-run.ts';
 import { judgeAgentEnd } from './judge-agent-end.ts';
-import { keepOutput } from './keep-output.ts';
+import { keepDisk, keepOutput } from './keep-output.ts';
 import { answers, liveGateway } from './live-gateway.ts';
 import { countOomKills, wasMachineOutOfMemory } from '../sandbox/oom-kills.ts';
 import { agentEnvironment } from '../environments/agent-environment.ts';
-import { isolation } from '../sandbox/isolation.ts';
 import { loadAgent } from '../sandbox/load-agent.ts';
+import { reachedNetwork } from '../sandbox/network.ts';
 import { runAgentProcess } from '../sandbox/run-agent-process.ts';
+import { requireNetwork } from '../tasks/require-network.ts';
 import { readGatewayEvidence } from './read-gateway-evidence.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
@@ -33,17 +35,20 @@ export const runAgent =
   async (input: AgentTurn): Promise<AgentEnd> => {
     const { trialId, attempt } = input;
     const agent = await loadAgent(await entryOf(deps.db, trialId, input.agent));
-    const ran = await deps.sandboxes.use(input, ({ sandbox, task, network: ofRun }) =>
+    const ran = await deps.sandboxes.use(input, ({ sandbox, backend, task, network: ofRun, gateway: before }) =>
       whileHeartbeating(async (signal) => {
-        const gateway = await liveGateway(deps.gatewayUrls, signal);
-        const network = ofRun ?? agent.network;
-        if (network === 'host') warnOfHostNetwork(agent.name);
+        // A sandbox that was started before leads to one gateway.
+        const gateway =
+          before !== null && (await answers(before, signal)) ? before : await liveGateway(deps.gatewayUrls, signal);
+        const wanted = ofRun ?? agent.network;
+        const network = requireNetwork(task, agent.name, reachedNetwork(backend, wanted));
+        if (network === 'host' && wanted !== 'gateway') warnOfHostNetwork(agent.name, wanted);
         const oomKills = await countOomKills();
         const result = await runAgentProcess({
           agent,
           task,
           sandbox,
-          isolation: await isolation(),
+          backend,
           environment: await agentEnvironment(agent, { home: deps.home, signal }),
           trialId,
           gateway,
@@ -74,6 +79,7 @@ export const runAgent =
     if (ending === 'cancelled')
       throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
     await keepOutput(deps.db, { trialId, attempt, program: 'agent', ...result.process });
+    await keepDisk(deps.db, { trialId, attempt, diskBytes: result.process.diskBytes });
     const spent = { agent: result.process.seconds };
     const killed = result.process.signal === 'SIGKILL' || result.process.exitCode === SIGKILL_EXIT;
     // This does not ask the store, which may be down together with the gateway and would cause a wait.
@@ -104,11 +110,12 @@ async function entryOf(db: Database, trialId: string, label: string): Promise<Ag
 const warned = new Set<string>();
 
 /** Warns once in each process for each agent. */
-function warnOfHostNetwork(agent: string): void {
+function warnOfHostNetwork(agent: string, wanted: AgentNetwork): void {
   if (warned.has(agent)) return;
   warned.add(agent);
+  const why = wanted === 'host' ? 'network: host' : 'its sandbox cannot hold it to its list of hosts';
   console.warn(
-    `WARNING: the agent ${agent} reaches all that this host reaches (network: host), including the ports on its loopback interface`,
+    `WARNING: the agent ${agent} reaches all that this host reaches (${why}), including the ports on its loopback interface`,
   );
 }
 

@@ -28,9 +28,9 @@ export const verifyTrial =
     const elapsed = () => ({ verify: (performance.now() - start) / 1000 });
     try {
       await completeTrial(deps.db, input);
-      const verdict = await deps.sandboxes.use(input, ({ sandbox, task }) =>
+      const verdict = await deps.sandboxes.use(input, ({ task, ...held }) =>
         whileHeartbeating((signal) =>
-          judgeTrial(deps, { ...input, task: limitVerifier(task, input.seconds), sandbox }, signal),
+          judgeTrial(deps, { ...input, ...held, task: limitVerifier(task, input.seconds) }, signal),
         ),
       );
       if (!verdict) throw new Error('this worker does not have the trial’s sandbox any more');

@@ -58,9 +58,13 @@ def read_json(name: str) -> Any:
     return json.loads(file.read_text()) if file.is_file() else None
 
 
-def main() -> None:
-    _, file, name = sys.argv
+def prepare(file: str, name: str) -> Callable[[], None]:
+    """Imports the file, and returns what calls its function in the folder of a task."""
     function = load(file, name)
+    return lambda: call(function)
+
+
+def call(function: Callable[..., Any]) -> None:
     instruction = Path("instruction.md").read_text()
     messages = read_json("messages.json") or [{"role": "user", "content": instruction}]
     task = Task(instruction, messages, read_json("row.json") or {})
@@ -77,4 +81,5 @@ async def as_coroutine(awaitable: Any) -> Any:
     return await awaitable
 
 
-main()
+if __name__ == "__main__":
+    prepare(*sys.argv[1:])()

@@ -1,5 +1,5 @@
 import { request } from 'node:http';
-import { setPriority } from 'node:os';
+import { computeOnlyWhenIdle } from './idle-thread.ts';
 import { parentPort, workerData } from 'node:worker_threads';
 import { makeBody, type BodyKind } from './bodies-made.ts';
 
@@ -8,7 +8,7 @@ export type Attack = { url: string; key: string; kind: BodyKind; streams: number
 export type AttackResult = { statuses: Record<string, number>; broken: number; lastAnswer: string };
 
 // A real attacker uses another machine, so this must not take processor time from the measured processes.
-setPriority(0, 15);
+computeOnlyWhenIdle();
 const { url, key, kind, streams, seconds, most }: Attack = workerData;
 const { body, headers } = makeBody(kind);
 const result: AttackResult = { statuses: {}, broken: 0, lastAnswer: '' };

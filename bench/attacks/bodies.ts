@@ -4,8 +4,8 @@
  * machine, and while it goes to their own; the gateway's memory; and what was stored. The attack on the other gateway is the control: it costs the
  * machine's processors, the engine and PostgreSQL the same, but the others' event loop nothing.
  * "longest turn" is the longest turn of the gateway's event loop, in processor time, so other work of the machine does not count.
- * The first line shows what the machine alone costs: the same figures while two processes only compute, at the priorities of the attacker and of
- * the gateway's thread for large requests. Where that alone doubles the others' p99, this machine has too few processors to show more.
+ * The first line shows what the machine alone costs: the same figures while two processes only compute, one only when its processor is idle, like the attacker,
+ * and one at the priority of the gateway's thread for large requests. Where that alone doubles the others' p99, this machine has too few processors to show more.
  * The gateway withstood an attack if the others' p99 stayed below twice that of the quiet time or of the control, the gateway lived, each answer was
  * one that the table expects, and the trial stored no more than its bound. Each attack has two gateway processes with databases of their own.
  *
@@ -83,8 +83,11 @@ const PACE_MS = 40;
 const MOST_MEMORY_MIB = 3072;
 /** The engine and PostgreSQL finish the work of the control's attack within this time. */
 const SETTLE_MS = 2_000;
-/** The priorities of the attacker's thread and of the gateway's for large requests, as `nice` counts them. */
-const PRIORITIES = [15, 10];
+/** The priorities of the attacker's thread and of the gateway's for large requests. */
+const PRIORITIES = [
+  ['chrt', '--idle', '0'],
+  ['nice', '-n', '10'],
+];
 const { seconds, repository, only, flags } = optionsOf(import.meta.url, {
   seconds: 10,
   repository: REPOSITORY,
@@ -244,8 +247,8 @@ async function whileOthersCompute(): Promise<string> {
   await using gateway = await startGateway({ postgres, engine: engine.url, repository, nodeArgs, signal });
   const others = await warmedUp(gateway);
   const quiet = await measure(others, seconds * 1000);
-  const computing = PRIORITIES.map((nice) =>
-    spawn(process.execPath, ['-e', `require('node:os').setPriority(${nice}); for (;;);`], { stdio: 'ignore' }),
+  const computing = PRIORITIES.map(([program = '', ...options]) =>
+    spawn(program, [...options, process.execPath, '-e', 'for (;;);'], { stdio: 'ignore' }),
   );
   try {
     const busy = await measure(others, seconds * 1000);

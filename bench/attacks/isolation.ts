@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import type { Sandbox } from '../../activities/sandbox/create-sandbox.ts';
+import type { Sandbox } from '../../activities/sandbox/empty-sandbox.ts';
 import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
 import { isolation, type Isolation } from '../../activities/sandbox/isolation.ts';
 import { sweepSandboxes } from '../../activities/sandbox/sweep-sandboxes.ts';
@@ -33,6 +33,10 @@ import { shutdownSignal } from '../../cli/signals.ts';
 import { withTemporaryStack } from '../../tests/support/harness/temporary-deployment.ts';
 import { optionsOf } from '../options.ts';
 import { reportAttacks, type Attack } from './report.ts';
+import { openBackend } from '../../activities/sandbox/backends.ts';
+import { bubblewrapBackend } from '../../activities/sandbox/bubblewrap-backend.ts';
+
+const backend = await openBackend();
 
 const run = promisify(execFile);
 const AS_USER = 'TRIALGATE_ATTACK_AS_USER';
@@ -76,11 +80,11 @@ async function leaveFiles(here: Isolation, { attack, code }: (typeof LEFT)[numbe
     const { home } = sandbox;
     await shell(here, sandbox, leave);
     const task = await taskWith(home, `cd $LOGS_DIR && ${leave}; echo 1 > $LOGS_DIR/verifier/reward.txt`);
-    const verdict = await verify({ task, sandbox, isolation: here, signal }).then(
+    const verdict = await verify({ task, sandbox, backend: bubblewrapBackend(here), signal }).then(
       () => 'judged',
       (error: unknown) => `not judged (${nameOf(error)})`,
     );
-    const removed = await destroySandbox({ home, trialId: 't', attempt: 1 }).then(
+    const removed = await destroySandbox({ backend, home, trialId: 't', attempt: 1 }).then(
       () => 'removed',
       (error: unknown) => `not removed (${nameOf(error)})`,
     );
@@ -120,8 +124,8 @@ async function manyFolders(here: Isolation, count: number): Promise<Attack> {
     });
     const task = await taskWith(sandbox.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt');
     const start = performance.now();
-    await verify({ task, sandbox, isolation: here, signal }).catch(() => {});
-    await destroySandbox({ home: sandbox.home, trialId: 't', attempt: 1 }).catch(() => {});
+    await verify({ task, sandbox, backend: bubblewrapBackend(here), signal }).catch(() => {});
+    await destroySandbox({ backend, home: sandbox.home, trialId: 't', attempt: 1 }).catch(() => {});
     const seconds = (performance.now() - start) / 1000;
     const note = `${seconds.toFixed(0)} s to judge and remove; the agent ${made.reason}`;
     return row(

@@ -17,7 +17,8 @@ import { join } from 'node:path';
 import { Graders } from '../../activities/reward/graders.ts';
 import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
 import { runAgent } from '../../activities/trial/run-agent.ts';
-import { createSandbox, type Sandbox } from '../../activities/sandbox/create-sandbox.ts';
+import { createSandbox } from '../../activities/sandbox/create-sandbox.ts';
+import type { Sandbox } from '../../activities/sandbox/empty-sandbox.ts';
 import { isolation } from '../../activities/sandbox/isolation.ts';
 import { shell, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { verify } from '../../activities/sandbox/verify.ts';
@@ -27,6 +28,9 @@ import { shutdownSignal } from '../../cli/signals.ts';
 import type { Stack } from '../../cli/supervisor/stack.ts';
 import { withTemporaryStack } from '../../tests/support/harness/temporary-deployment.ts';
 import { reportAttacks, type Attack } from './report.ts';
+import { openBackend } from '../../activities/sandbox/backends.ts';
+
+const backend = await openBackend();
 
 const PROGRAM = await readFile(new URL('./network.py', import.meta.url), 'utf8');
 const OUTSIDE = 'route outside';
@@ -49,7 +53,7 @@ async function hostListeners() {
 
 /** Runs another trial's agent, which listens in its own sandbox until it is aborted. */
 async function otherTrial(home: string, task: Parameters<typeof createSandbox>[0]['task'], signal: AbortSignal) {
-  const sandbox = await createSandbox({ home, trialId: 'other', attempt: 1, task });
+  const sandbox = await createSandbox({ backend, home, trialId: 'other', attempt: 1, task });
   const abstract = `trialgate-other-${process.pid}`;
   const script = `exec python3 -c '
 import json, select, socket
@@ -123,7 +127,7 @@ async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal
     const sandboxes = new HostSandboxes(folder.home, 1);
     attacker = `agent-${network}`;
     const key = { trialId: attacker, attempt: 1 };
-    await sandboxes.open(key, task, signal, network);
+    await sandboxes.open(key, { task, network, backend, image: null, verifier: null }, signal);
     const deps = {
       db,
       temporal: client,
@@ -142,7 +146,7 @@ async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal
       await verify({
         task,
         sandbox,
-        isolation: await isolation(),
+        backend,
         signal,
         onOutput: (output) => (stdout = output.stdout),
       });
@@ -155,7 +159,7 @@ async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal
 
   /** Tries the admin routes of the real gateway through the base URL that an agent gets. */
   const adminRoutes = async (): Promise<number[]> => {
-    const sandbox = await createSandbox({ home: folder.home, trialId: 'admin', attempt: 1, task });
+    const sandbox = await createSandbox({ backend, home: folder.home, trialId: 'admin', attempt: 1, task });
     const url = plan.gatewayUrls[0] ?? '';
     const ask = [
       'GET /sessions',
@@ -175,7 +179,7 @@ async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal
   };
 
   const linkedTask = async (): Promise<boolean> => {
-    const sandbox = await createSandbox({ home: folder.home, trialId: 'linker', attempt: 1, task });
+    const sandbox = await createSandbox({ backend, home: folder.home, trialId: 'linker', attempt: 1, task });
     const secret = join(folder.home, 'secret.txt');
     await writeFile(secret, 'a secret', { mode: 0o600 });
     const evil = join(sandbox.work, 'evil');

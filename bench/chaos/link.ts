@@ -24,10 +24,11 @@ export class Link {
     });
   }
 
-  /** Listens at `at`, a port of the loopback or a Unix socket's path. */
-  static async open(at: number | string, upstream: NetConnectOpts): Promise<Link> {
+  /** Listens at `at`: a port of the loopback or of another host, or a Unix socket's path. */
+  static async open(at: number | string | { host: string; port: number }, upstream: NetConnectOpts): Promise<Link> {
     const link = new Link(upstream);
-    link.#server.listen(typeof at === 'number' ? { port: at, host: '127.0.0.1' } : { path: at });
+    if (typeof at === 'object') link.#server.listen(at);
+    else link.#server.listen(typeof at === 'number' ? { port: at, host: '127.0.0.1' } : { path: at });
     await once(link.#server, 'listening');
     return link;
   }

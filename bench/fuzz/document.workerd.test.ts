@@ -1,5 +1,5 @@
 import { expect, inject, test } from 'vitest';
-import { startGateway } from '../../gateway/node.ts';
+import { startGateway } from '../../gateway/runtimes/node/start-gateway.ts';
 import { startWorkerGateway } from '../../tests/support/harness/worker-gateway.ts';
 import '../../tests/support/harness/workerd-setup.ts';
 import { fuzzDocument, type DocumentOptions } from './schemathesis.ts';

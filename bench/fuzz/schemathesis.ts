@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { INSTALLS } from '../../cli/folders.ts';
 import { findPython } from '../../cli/install/python.ts';
 import { failure, runLogged } from '../../cli/install/run-step.ts';
-import type { NodeGateway, NodeGatewayOptions } from '../../gateway/node.ts';
+import type { NodeGateway, NodeGatewayOptions } from '../../gateway/runtimes/node/start-gateway.ts';
 import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
 import { TestPostgres } from '../../tests/support/harness/postgres.ts';
 

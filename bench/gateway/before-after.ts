@@ -6,11 +6,6 @@
  *
  * Prints medians, their ratio, and the processor time of the gateway for a call, which other load on the machine changes least.
  */
-import { execFileSync, spawnSync } from 'node:child_process';
-import { symlinkSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { REPOSITORY } from '../../core/repository.ts';
 import { table } from '../../cli/show/table.ts';
 import { shutdownSignal } from '../../cli/signals.ts';
@@ -18,6 +13,7 @@ import { TrialgateError } from '../../core/errors.ts';
 import { provenance } from '../deployment.ts';
 import { optionsOf } from '../options.ts';
 import { directTarget, gatewayTarget, rotated, type Bench, type Target } from './cell.ts';
+import { checkedOut } from './checked-out.ts';
 import { CONCURRENCIES, once, TOKENS } from './cells/calls.ts';
 import { installWrk } from './load/wrk-install.ts';
 import type { Figures } from './measure.ts';
@@ -33,64 +29,49 @@ if (options.before === null)
   throw new TrialgateError('bad_input', '--before: name the commit to compare with; see --help');
 
 const signal = shutdownSignal();
-const folder = await mkdtemp(join(tmpdir(), 'trialgate-before-'));
 const found: { shape: string; side: string; figures: Figures }[] = [];
-try {
-  checkOut(folder, options.before);
-  await using stack = new AsyncDisposableStack();
-  const postgres = stack.use(await startPostgres(signal));
-  const engine = stack.use(await startEngine(signal));
-  await engine.set({ tokens: TOKENS, paceMs: 0 });
-  const start = (repository: string) => startGateway({ postgres, engine: engine.url, repository, signal });
-  const bench: Bench = {
-    options: { ...options, peers: false },
-    engine,
-    postgres,
-    wrk: await installWrk(signal),
-    report: new Report(() => {}),
-    windows: [],
-    startGateway: () => start(REPOSITORY),
-    startPeers: async () => [],
-    signal,
-  };
-  const targets: Target[] = [
-    { ...gatewayTarget(stack.use(await start(join(folder, 'before')))), name: 'before' },
-    { ...gatewayTarget(stack.use(await start(REPOSITORY))), name: 'after' },
-    directTarget(engine),
-  ];
-  const shapes = [false, true].flatMap((stream) => CONCURRENCIES.map((connections) => ({ stream, connections })));
-  for (const shape of shapes)
-    for (const target of targets) await once(bench, target, { ...shape, seconds: WARM_SECONDS });
-  for (let repeat = 1; repeat <= options.repeats; repeat++) {
-    for (const shape of shapes) {
-      for (const target of rotated(targets, repeat)) {
-        const figures = await once(bench, target, { ...shape, seconds: options.seconds });
-        found.push({
-          shape: `${shape.stream ? 'streams' : 'calls'} c=${shape.connections}`,
-          side: target.name,
-          figures,
-        });
-      }
+await using stack = new AsyncDisposableStack();
+const { path: earlier } = stack.use(checkedOut(options.before));
+const postgres = stack.use(await startPostgres(signal));
+const engine = stack.use(await startEngine(signal));
+await engine.set({ tokens: TOKENS, paceMs: 0 });
+const start = (repository: string) => startGateway({ postgres, engine: engine.url, repository, signal });
+const bench: Bench = {
+  options: { ...options, peers: false },
+  engine,
+  postgres,
+  wrk: await installWrk(signal),
+  report: new Report(() => {}),
+  windows: [],
+  startGateway: () => start(REPOSITORY),
+  startPeers: async () => [],
+  signal,
+};
+const targets: Target[] = [
+  { ...gatewayTarget(stack.use(await start(earlier))), name: 'before' },
+  { ...gatewayTarget(stack.use(await start(REPOSITORY))), name: 'after' },
+  directTarget(engine),
+];
+const shapes = [false, true].flatMap((stream) => CONCURRENCIES.map((connections) => ({ stream, connections })));
+for (const shape of shapes)
+  for (const target of targets) await once(bench, target, { ...shape, seconds: WARM_SECONDS });
+for (let repeat = 1; repeat <= options.repeats; repeat++) {
+  for (const shape of shapes) {
+    for (const target of rotated(targets, repeat)) {
+      const figures = await once(bench, target, { ...shape, seconds: options.seconds });
+      found.push({
+        shape: `${shape.stream ? 'streams' : 'calls'} c=${shape.connections}`,
+        side: target.name,
+        figures,
+      });
     }
-    console.error(`${repeat} of ${options.repeats}`);
   }
-} finally {
-  // A failure here would hide the error that ended the benchmark: git has no such worktree when it could not add one.
-  spawnSync('git', ['-C', REPOSITORY, 'worktree', 'remove', '--force', join(folder, 'before')], { stdio: 'ignore' });
-  await rm(folder, { recursive: true, force: true });
-  spawnSync('git', ['-C', REPOSITORY, 'worktree', 'prune'], { stdio: 'ignore' });
+  console.error(`${repeat} of ${options.repeats}`);
 }
 console.log(JSON.stringify({ ...provenance(), before: options.before }, null, 2));
 console.log(
   `\n${comparison()}\n\nMedians of ${options.repeats}. ±: half the distance between the quartiles of the ratios of neighboring bursts.`,
 );
-
-function checkOut(into: string, commit: string): void {
-  const tree = join(into, 'before');
-  execFileSync('git', ['-C', REPOSITORY, 'worktree', 'add', '--quiet', '--detach', tree, commit]);
-  execFileSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: tree, stdio: 'ignore' });
-  symlinkSync(join(REPOSITORY, '.trialgate'), join(tree, '.trialgate'));
-}
 
 function comparison(): string {
   const lines = [...Map.groupBy(found, ({ shape }) => shape)].map(([shape, its]) => {

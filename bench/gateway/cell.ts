@@ -1,4 +1,3 @@
-import type { ProtocolName } from '../../store/schema.ts';
 import type { BenchEngine } from './parts/engine.ts';
 import type { BenchGateway } from './parts/gateway.ts';
 import type { BenchPostgres } from './parts/postgres.ts';
@@ -6,6 +5,7 @@ import type { Line } from './load/wrk.ts';
 import type { Wrk } from './load/wrk-install.ts';
 import type { Window } from './profile.ts';
 import type { Report } from './report.ts';
+import type { ProtocolName } from '../../store/schema.ts';
 
 export type Options = { seconds: number; repeats: number; peers: boolean };
 

@@ -1,7 +1,7 @@
 import type { Bench, Target } from './cell.ts';
 import { busySeconds, cpuSeconds, peakMiB, resetPeaks, treeOf } from './parts/usage.ts';
 import { profileClock } from './profile.ts';
-import { sleep } from '../../gateway/sleep.ts';
+import { sleep } from '../../core/sleep.ts';
 
 export type Figures = Partial<Record<string, number>>;
 
@@ -53,7 +53,7 @@ export async function measured(bench: Bench, target: Target, load: () => Promise
 }
 
 /** Waits until no call is under way, because calls whose client was cut off at the end are recorded too. */
-async function settled({ gateway }: Target, signal: AbortSignal): Promise<void> {
+export async function settled({ gateway }: Pick<Target, 'gateway'>, signal: AbortSignal): Promise<void> {
   if (!gateway) return;
   const isIdle = async ({ url }: { url: string }) =>
     /^trialgate_calls_in_flight 0$/m.test(await (await fetch(`${url}/metrics`, { signal })).text());

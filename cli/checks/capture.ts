@@ -7,13 +7,18 @@ import { REPOSITORY } from '../../core/repository.ts';
 export type CommandOutput = { code: number; stdout: string; stderr: string };
 
 /** Runs a command in the repository under the project's own Node. A missing program ends with code 127, as in a shell. */
-export async function capture(command: readonly string[], signal: AbortSignal): Promise<CommandOutput> {
+export async function capture(
+  command: readonly string[],
+  signal: AbortSignal,
+  more: NodeJS.ProcessEnv = {},
+): Promise<CommandOutput> {
   const [file = '', ...args] = command;
   const env = {
     ...process.env,
     PATH: `${path.dirname(INSTALLS.node)}:${process.env['PATH']}`,
     PYTHONDONTWRITEBYTECODE: '1',
     NO_COLOR: '1',
+    ...more,
   };
   const child = spawn(file, args, { cwd: REPOSITORY, env, signal, stdio: ['ignore', 'pipe', 'pipe'] });
   const ended = new Promise<number>((resolve) => {

@@ -18,12 +18,14 @@ export function register(root: Command): void {
       const { config } = await settingsOf(command);
       const [
         { startEvaluation, watchEvaluation },
+        { connectionsOf },
         { evaluationRequest },
         { printEvaluation },
         { withDeployment },
         { shutdownSignal },
       ] = await Promise.all([
         import('../run/evaluate-policy.ts'),
+        import('../config/connections.ts'),
         import('../run/evaluation-request.ts'),
         import('../show/print-evaluation.ts'),
         import('../run/connect.ts'),
@@ -32,7 +34,7 @@ export function register(root: Command): void {
       const request = evaluationRequest(policy, options);
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
-        await startEvaluation(connected, request);
+        await startEvaluation(connected, request, connectionsOf(config));
         if (options.detach) return console.error(`${policy} is being evaluated: npx trialgate show ${request.runId}`);
         const done = await watchEvaluation(connected, request.runId, signal);
         console.log(await printEvaluation(connected.db, done, options.json ?? false));

@@ -8,7 +8,7 @@ export function register(root: Command): void {
     )
     .option('--run <id>', "name of the new run (default: the other run's name and the time)")
     .option('--iterations <n>', "number of iterations (default: the other run's)")
-    .option('--no-check', 'start also when no call of the run could be trained on')
+    .option('--no-check', 'start also when an engine has another model, or when no call of the run could be trained on')
     .option('--detach', 'start it and return')
     .option('--json', 'print the run record at the end')
     .addHelpText(
@@ -19,6 +19,7 @@ export function register(root: Command): void {
       const { config } = await settingsOf(command);
       const [
         { forkRun },
+        { connectionsOf },
         { defaultRunName, parsePolicy },
         { parseChanges },
         { watchAndPrint, wholeNumber },
@@ -26,6 +27,7 @@ export function register(root: Command): void {
         { shutdownSignal },
       ] = await Promise.all([
         import('../run/fork-run.ts'),
+        import('../config/connections.ts'),
         import('../run/name-run.ts'),
         import('../run/parse-changes.ts'),
         import('../run/train-file.ts'),
@@ -40,7 +42,7 @@ export function register(root: Command): void {
       };
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
-        await forkRun(connected, from, runId, changes, options.check);
+        await forkRun(connected, from, runId, changes, { check: options.check, relay: connectionsOf(config) });
         console.error(`run ${runId} started from ${policy}: npx trialgate show ${runId}`);
         if (!options.detach) await watchAndPrint(connected, runId, options, signal);
       });

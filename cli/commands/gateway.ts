@@ -1,7 +1,9 @@
-import type { Command } from 'commander';
+import { Option, type Command } from 'commander';
 import type { Deployment } from '../config/schema.ts';
+import type { NodeGatewayOptions } from '../../gateway/runtimes/node/start-gateway.ts';
 import { GATEWAY_KEYS, settingsFrom } from '../../gateway/settings.ts';
-import { addSettings, settingsOf } from '../options.ts';
+import { DISCOVERY_KEYS } from '../config/settings.ts';
+import { addSettings, settingsOf, valid } from '../options.ts';
 
 const SETTINGS = [
   'gateway_port',
@@ -10,6 +12,8 @@ const SETTINGS = [
   'admin_key',
   'secret',
   'home',
+  'engine_keys',
+  ...DISCOVERY_KEYS,
   ...GATEWAY_KEYS,
 ] as const;
 const ALIASES = { gateway_port: '--port', gateway_host: '--host' } as const;
@@ -25,22 +29,41 @@ export function register(root: Command): void {
       (url: string, all: string[]) => [...all, url],
       [],
     )
+    .addOption(
+      new Option(
+        '--relay-address <url>',
+        'where the other gateways of the deployment reach this one, with --engine relay (default: where it listens)',
+      ).env('TRIALGATE_RELAY_ADDRESS'),
+    )
     .addHelpText(
       'after',
       '\nExamples:\n  $ npx trialgate gateway --engine http://127.0.0.1:8000' +
-        '\n  $ npx trialgate gateway --engine http://127.0.0.1:8000 --database-url postgres://user:password@127.0.0.1/trialgate',
+        '\n  $ npx trialgate gateway --engine http://127.0.0.1:8000 --database-url postgres://user:password@127.0.0.1/trialgate' +
+        '\n  $ npx trialgate gateway --engines-file engines.yaml' +
+        '\n  $ npx trialgate gateway --engines-kubernetes app=vllm --engines-kubernetes-port 8000',
     )
-    .action(async (options: { engine: string[] }, command: Command) => {
+    .action(async (options: { engine: string[]; relayAddress?: string }, command: Command) => {
       const more = options.engine.length ? { engines: JSON.stringify(options.engine) } : {};
       const { config } = await settingsOf(command, ALIASES, more);
-      const [{ runGateway, requireDatabase }, { secretsOf }, { connectionsOf }, { shutdownSignal }] = await Promise.all(
-        [
-          import('../load-gateway.ts').then(({ loadGateway }) => loadGateway()),
-          import('../config/secrets.ts'),
-          import('../config/connections.ts'),
-          import('../signals.ts'),
-        ],
-      );
+      const [
+        { runGateway, requireDatabase },
+        { httpUrl },
+        { secretsOf },
+        { connectionsOf },
+        { engineKeysOf },
+        { shutdownSignal },
+        { INSTALLS },
+      ] = await Promise.all([
+        import('../load-gateway.ts').then(({ loadGateway }) => loadGateway()),
+        import('../config/schema.ts'),
+        import('../config/secrets.ts'),
+        import('../config/connections.ts'),
+        import('../config/engine-keys.ts'),
+        import('../signals.ts'),
+        import('../folders.ts'),
+      ]);
+      const { relayAddress: given } = options;
+      const relayAddress = given === undefined ? undefined : valid('--relay-address', httpUrl.safeParse(given));
       const secret = config.secret ?? secretsOf(config.home).secret;
       const signal = shutdownSignal();
       const own = config.database_url ? null : await ownPostgres(config, signal);
@@ -54,10 +77,14 @@ export function register(root: Command): void {
             port,
             host,
             engines,
+            engineKeys: engineKeysOf(config.engine_keys),
+            ...discoveryOf(config),
             databaseUrl,
             adminKey,
             secret,
+            relayAddress,
             settings: settingsFrom(config),
+            page: INSTALLS.page,
             heavyThread: new URL('../heavy-thread.ts', import.meta.url),
           },
           signal,
@@ -66,6 +93,15 @@ export function register(root: Command): void {
         await own?.stop();
       }
     });
+}
+
+function discoveryOf(config: Deployment): Pick<NodeGatewayOptions, 'enginesFile' | 'enginesKubernetes'> {
+  const { engines_kubernetes: selector, engines_kubernetes_namespace: namespace } = config;
+  const { engines_kubernetes_port: port, engines_kubernetes_api: api } = config;
+  return {
+    enginesFile: config.engines_file,
+    enginesKubernetes: selector === undefined ? undefined : { selector, namespace, port, api },
+  };
 }
 
 /** Starts the deployment's PostgreSQL, unless the deployment runs. Returns its admin key; null when nothing had to be started. */

@@ -4,7 +4,7 @@ import { addSettings, settingsOf } from '../options.ts';
 export function register(root: Command): void {
   addSettings(root.command('gc'), ['home', 'database_url'])
     .description(
-      'remove what no run needs any more: files that crashes left, and packages and datasets that are old; prints what uses the disk',
+      'remove what no run needs any more: files that crashes left, and packages, repositories and datasets that are old; prints what uses the disk',
     )
     .option('--dry-run', 'say what would be removed, and remove nothing')
     .option('--json', 'as JSON')

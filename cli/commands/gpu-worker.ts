@@ -2,7 +2,14 @@ import type { Command } from 'commander';
 import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
-  addSettings(root.command('gpu-worker'), ['temporal_address', 'home', 'device'])
+  addSettings(root.command('gpu-worker'), [
+    'temporal_address',
+    'home',
+    'device',
+    'gateway_url',
+    'secret',
+    'trainer_keys',
+  ])
     .description('run the trainer in the foreground')
     .addHelpText('after', '\nExample:\n  $ npx trialgate gpu-worker --temporal-address 127.0.0.1:7233 --device cpu')
     .action(async (_options: unknown, command: Command) => {
@@ -15,7 +22,14 @@ export function register(root: Command): void {
       ]);
       const { temporalAddress } = connectionsOf(config);
       process.exitCode = await runInForeground(
-        gpuWorkerLaunch({ temporalAddress, home: config.home, device: deviceOf(config.device) }),
+        gpuWorkerLaunch({
+          temporalAddress,
+          home: config.home,
+          device: deviceOf(config.device),
+          trainerKeys: config.trainer_keys,
+          relay:
+            config.gateway_url && config.secret ? { gatewayUrls: config.gateway_url, secret: config.secret } : null,
+        }),
       );
     });
 }

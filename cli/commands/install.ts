@@ -6,16 +6,22 @@ export function register(root: Command): void {
     .description(
       'install the Python environment, the small model and bubblewrap into .trialgate; finished steps are kept',
     )
+    .option('--loggers', 'install the libraries of loggers instead: TensorBoard, mlflow, Weights & Biases, trackio')
     .addHelpText(
       'after',
-      '\nExamples:\n  $ npx trialgate install\n  $ npx trialgate install --device cuda --python /usr/bin/python3.12',
+      '\nExamples:\n  $ npx trialgate install\n  $ npx trialgate install --loggers\n  $ npx trialgate install --device cuda --python /usr/bin/python3.12',
     )
-    .action(async (_options: unknown, command: Command) => {
+    .action(async (options: { loggers?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ installWithProgress }, { shutdownSignal }] = await Promise.all([
+      const [{ INSTALL_LOG, installWithProgress }, { installLoggers }, { shutdownSignal }] = await Promise.all([
         import('../install/install.ts'),
+        import('../install/loggers.ts'),
         import('../signals.ts'),
       ]);
+      if (options.loggers) {
+        console.log(`the loggers are installed in ${await installLoggers(INSTALL_LOG, shutdownSignal())}`);
+        return;
+      }
       await installWithProgress(
         { device: config.device, python: config.python, retriesOptional: true },
         shutdownSignal(),

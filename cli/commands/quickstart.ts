@@ -8,11 +8,11 @@ export function register(root: Command): void {
     .option('--json', 'print the run record instead of the table')
     .addHelpText('after', '\nExamples:\n  $ npm run quickstart\n  $ npm run quickstart -- --iterations 10')
     .action(async (options: { iterations: string; json?: boolean }, command: Command) => {
-      const { config } = await settingsOf(command);
+      const asked = await settingsOf(command);
       const [{ quickstart }, { shutdownSignal }] = await Promise.all([
         import('../run/quickstart.ts'),
         import('../signals.ts'),
       ]);
-      await quickstart(config, options, shutdownSignal());
+      await quickstart(asked, options, shutdownSignal());
     });
 }

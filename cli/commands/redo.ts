@@ -8,15 +8,16 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate redo first')
     .action(async (runId: string, options: { detach?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ redoRun }, { withDeployment }, { watchRun }, { shutdownSignal }] = await Promise.all([
+      const [{ redoRun }, { connectionsOf }, { withDeployment }, { watchRun }, { shutdownSignal }] = await Promise.all([
         import('../run/redo-run.ts'),
+        import('../config/connections.ts'),
         import('../run/connect.ts'),
         import('../run/watch-run.ts'),
         import('../signals.ts'),
       ]);
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
-        await redoRun(connected, runId);
+        await redoRun(connected, runId, connectionsOf(config));
         console.error(`run ${runId} starts its last iteration again`);
         if (!options.detach) await watchRun(connected, runId, signal);
       });

@@ -12,15 +12,18 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate resume first\n  $ npx trialgate resume first --retry-failed')
     .action(async (runId: string, options: { retryFailed?: boolean; detach?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ resumeRun }, { withDeployment }, { watchRun }, { shutdownSignal }] = await Promise.all([
-        import('../run/resume-run.ts'),
-        import('../run/connect.ts'),
-        import('../run/watch-run.ts'),
-        import('../signals.ts'),
-      ]);
+      const [{ resumeRun }, { withDeployment }, { watchRun }, { shutdownSignal }, { connectionsOf }] =
+        await Promise.all([
+          import('../run/resume-run.ts'),
+          import('../run/connect.ts'),
+          import('../run/watch-run.ts'),
+          import('../signals.ts'),
+          import('../config/connections.ts'),
+        ]);
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
-        console.error(await resumeRun(connected, runId, { retryFailed: options.retryFailed ?? false }));
+        const { retryFailed = false } = options;
+        console.error(await resumeRun(connected, runId, { retryFailed, relay: connectionsOf(config) }));
         if (!options.detach) await watchRun(connected, runId, signal);
       });
     });

@@ -6,7 +6,7 @@ import { addSettings, settingsOf } from '../options.ts';
 export function register(root: Command): void {
   addSettings(root.command('status'), ['home'])
     .description(
-      'print each process with its address, uptime and restarts; warn of suspicious infrastructure errors and of calls that cannot be trained on because their form is forced; exit code 4 when a process does not run',
+      'print each process with its address, uptime and restarts, and what the run with the engines does; warn of suspicious infrastructure errors and of calls that cannot be trained on because their form is forced; exit code 4 when a process does not run',
     )
     .option('--json', 'as JSON')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate status\n  $ npx trialgate status --json')
@@ -17,12 +17,17 @@ export function register(root: Command): void {
         import('../exit.ts'),
       ]);
       const state = currentState(config.home);
-      const { warnings, queue } = state?.status === 'ready' ? await readStore(config) : { warnings: [], queue: null };
-      if (options.json) console.log(JSON.stringify(state && { ...state, warnings, queue }, null, 2));
+      const { warnings: ofStore, queue } =
+        state?.status === 'ready' ? await readStore(config) : { warnings: [], queue: null };
+      const { loggerWarnings } = await import('../log/logger-state.ts');
+      const warnings = [...ofStore, ...loggerWarnings(config.home)];
+      const run = queue?.owner ? await readRunStatus(config, queue.owner) : null;
+      if (options.json) console.log(JSON.stringify(state && { ...state, warnings, queue, ...run?.data }, null, 2));
       else if (state) {
         printStatus(state);
         const { diskLine } = await import('../disk/disk-use.ts');
         if (queue !== null) console.log(queueLine(queue));
+        for (const line of run?.lines ?? []) console.log(line);
         console.log(await diskLine(config.home));
       } else console.log(`nothing was started in ${config.home} yet: npx trialgate up`);
       if (!options.json) for (const warning of warnings) console.log(`WARNING: ${warning}`);
@@ -48,6 +53,29 @@ async function readStore(config: Deployment): Promise<{ warnings: string[]; queu
   } finally {
     await db.$client.end();
   }
+}
+
+/** Asks the run that has the engines what it does. Null: it does not answer. */
+async function readRunStatus(config: Deployment, runId: string) {
+  const [{ queryStatus }, { statusLine }, { trialWaitsLine }, { readEngines }, { memoryShortage }] = await Promise.all([
+    import('../run/query-status.ts'),
+    import('../run/run-progress.ts'),
+    import('../run/trial-waits.ts'),
+    import('../engines/engines.ts'),
+    import('../../activities/sandbox/memory-gate.ts'),
+  ]);
+  const [status, engines] = await Promise.all([
+    queryStatus(config, runId, { withTrials: true }),
+    readEngines(config, () => {}).catch(() => null),
+  ]);
+  if (status === null) return null;
+  const calls = engines && engines.reduce((sum, { calls_in_flight: ofOne }) => sum + ofOne, 0);
+  const shortage = config.wait_for_memory ? memoryShortage(false) : null;
+  const waits = status.trial_waits && trialWaitsLine(status.trial_waits, calls, shortage);
+  return {
+    data: { run: status, calls_in_flight: calls, memory_shortage: shortage },
+    lines: [statusLine(status), ...(waits ? [waits] : [])],
+  };
 }
 
 type Queue = Awaited<ReturnType<typeof readQueue>>;

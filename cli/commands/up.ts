@@ -13,15 +13,23 @@ export function register(root: Command): void {
     .action(async (options: { json?: boolean; install: boolean }, command: Command) => {
       const asked = await settingsOf(command);
       const { config } = asked;
-      const [{ shutdownSignal }, { livingState }, { requireSameSettings }, { up }, { stackProgress }, { printStatus }] =
-        await Promise.all([
-          import('../signals.ts'),
-          import('../supervisor/state.ts'),
-          import('../supervisor/require-same-settings.ts'),
-          import('../supervisor/up.ts'),
-          import('../progress.ts'),
-          import('../supervisor/print.ts'),
-        ]);
+      const [
+        { shutdownSignal },
+        { livingState },
+        { requireSameSettings },
+        { up },
+        { stackProgress },
+        { printStatus },
+        { pageUrl },
+      ] = await Promise.all([
+        import('../signals.ts'),
+        import('../supervisor/state.ts'),
+        import('../supervisor/require-same-settings.ts'),
+        import('../supervisor/up.ts'),
+        import('../progress.ts'),
+        import('../supervisor/print.ts'),
+        import('../run/page-address.ts'),
+      ]);
       const signal = shutdownSignal();
       // A deployment that runs is not changed, so nothing is installed for other settings.
       const running = livingState(config.home);
@@ -37,6 +45,7 @@ export function register(root: Command): void {
         if (options.json) return console.log(JSON.stringify(state, null, 2));
         console.log(already ? 'Trialgate is already up:' : 'Trialgate is up:');
         printStatus(state);
+        console.log(`page: ${pageUrl(config)} (\`npx trialgate open\` prints it with its key)`);
       } finally {
         progress.end();
       }

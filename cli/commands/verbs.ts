@@ -13,15 +13,20 @@ import { register as fork } from './fork.ts';
 import { register as gc } from './gc.ts';
 import { register as gateway } from './gateway.ts';
 import { register as gpuWorker } from './gpu-worker.ts';
+import { register as relayWorker } from './relay-worker.ts';
 import { register as install } from './install.ts';
+import { register as importVerb } from './import.ts';
 import { register as key } from './key.ts';
+import { register as exportMetrics } from './export-metrics.ts';
 import { register as logs } from './logs.ts';
+import { register as open } from './open.ts';
 import { register as pause } from './pause.ts';
 import { register as quickstart } from './quickstart.ts';
 import { register as redo } from './redo.ts';
 import { register as rescore } from './rescore.ts';
 import { register as resume } from './resume.ts';
 import { register as rm } from './rm.ts';
+import { register as sandbox } from './sandbox.ts';
 import { register as schedule } from './schedule.ts';
 import { register as show } from './show.ts';
 import { register as skip } from './skip.ts';
@@ -41,9 +46,11 @@ export const verbs: ((root: Command) => void)[] = [
   down,
   status,
   tryVerb,
+  importVerb,
   train,
   key,
   show,
+  open,
   trials,
   pause,
   resume,
@@ -56,7 +63,9 @@ export const verbs: ((root: Command) => void)[] = [
   fork,
   rescore,
   evaluate,
+  sandbox,
   schedule,
+  exportMetrics,
   exportVerb,
   rm,
   gc,
@@ -68,6 +77,7 @@ export const verbs: ((root: Command) => void)[] = [
   gateway,
   worker,
   gpuWorker,
+  relayWorker,
   supervise,
   check,
 ];

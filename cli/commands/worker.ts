@@ -11,6 +11,8 @@ export function register(root: Command): void {
     'unsandboxed',
     'max_sandboxes',
     'sandboxes_per_second',
+    'warm_sandboxes',
+    'wait_for_memory',
   ])
     .description('run workflows, activities or both in the foreground')
     .addOption(new Option('--only <part>', 'one of the two').choices(['workflows', 'activities']))
@@ -38,6 +40,8 @@ export function register(root: Command): void {
           unsandboxed,
           maxSandboxes,
           sandboxesPerSecond,
+          warmSandboxes: config.warm_sandboxes,
+          waitForMemory: config.wait_for_memory,
         },
         shutdownSignal(),
       );

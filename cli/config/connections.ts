@@ -1,5 +1,6 @@
 import { TrialgateError } from '../../core/errors.ts';
-import { gatewayPorts, isGateway, LOOPBACK, reachableAt } from '../supervisor/gateways.ts';
+import { reachableAt } from '../../core/reachable-at.ts';
+import { gatewayPorts, isGateway, LOOPBACK } from '../supervisor/gateways.ts';
 import { readState, type StackState } from '../supervisor/state.ts';
 import type { Deployment } from './schema.ts';
 import { readSecrets } from './secrets.ts';

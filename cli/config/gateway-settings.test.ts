@@ -11,7 +11,7 @@ import {
   settingsFrom,
   type GatewayKey,
 } from '../../gateway/settings.ts';
-import { readEnvironment } from '../../gateway/worker/settings.ts';
+import { readEnvironment } from '../../gateway/runtimes/workerd/settings.ts';
 import { addSettings, settingsOf } from '../options.ts';
 import { resolveConfig } from './resolve.ts';
 import { flagOf, variableOf } from './settings.ts';

@@ -79,6 +79,14 @@ describe('bad values of a deployment’s settings', () => {
     expect(faultOf({ file: 'none.yaml' })).toMatch(/none\.yaml/);
   });
 
+  it('a key in an engine’s URL is refused, and so is a key in place of a variable’s name, which the message does not print', () => {
+    const fault = faultOf({ flags: { engine_keys: 'a.example=sk-hunter2' } });
+    expect(fault).toBe(
+      '--engine-keys: `engine_keys`: expected HOST=VARIABLE or HOST=/path/to/file, which has the key, found something else',
+    );
+    expect(faultOf({ flags: { engines: 'openai+https://sk-hunter2@a.example' } })).toContain('without a key');
+  });
+
   it('the message about a bad secret does not print it', () => {
     expect(faultOf({ env: { TRIALGATE_SECRET: 'hunter2' } })).not.toContain('hunter2');
   });

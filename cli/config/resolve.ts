@@ -10,8 +10,8 @@ export type Flags = Partial<Record<SettingKey, string>>;
 export type ResolvedConfig = {
   config: Deployment;
   origins: Partial<Record<SettingKey, string>>;
-  /** The model without the choice of `trialgate engine use`. */
-  configuredModel: string;
+  /** The model that the file or the environment names, without a flag and without the choice of `trialgate engine use`. */
+  configuredModel: string | null;
 };
 
 /**
@@ -24,17 +24,20 @@ export function resolveConfig(
 ): ResolvedConfig {
   const cwd = options.cwd ?? process.cwd();
   const env = options.env ?? process.env;
-  const sources = [defaults(), fromFile(cwd, options.file), fromEnvironment(env), fromFlags(options.flags ?? {})];
+  const configured = [fromFile(cwd, options.file), fromEnvironment(env)];
+  const sources = [defaults(), ...configured, fromFlags(options.flags ?? {})];
   const faults = sources.flatMap(faultsOf);
   if (faults.length) throw new TrialgateError('bad_input', faults.join('\n'));
   const winners: Source = Object.assign({}, ...sources);
   const values = Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.value]));
   const config = deployment.parse(values);
   config.home = path.resolve(cwd, config.home);
+  if (config.engines_file !== undefined) config.engines_file = path.resolve(cwd, config.engines_file);
   // Refuses more gateways than there are ports.
   gatewayPorts(config);
   const origins: ResolvedConfig['origins'] = Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.from]));
-  const configuredModel = config.model;
+  const named = Object.assign({}, ...configured).model?.value;
+  const configuredModel = typeof named === 'string' ? named : null;
   const chosen = options.flags?.model === undefined ? chosenModel(config.home, configuredModel) : null;
   if (chosen !== null) {
     config.model = chosen;

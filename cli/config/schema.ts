@@ -1,4 +1,6 @@
 import { z } from 'zod';
+import { ENGINE_URL, ENGINE_URL_FORMS, RELAY } from '../../core/engine-url.ts';
+import { ENGINE_KEY } from '../../gateway/engines/engine-keys.ts';
 import { givenSettings } from '../../gateway/settings.ts';
 import type { SettingKey } from './settings.ts';
 
@@ -8,11 +10,17 @@ const text = z.string('text').min(1, 'text that is not empty');
 const url = (protocols: string[], expected: string) =>
   text.refine((value) => URL.canParse(value) && protocols.includes(new URL(value).protocol), expected);
 
-const httpUrl = url(['http:', 'https:'], 'a URL such as http://127.0.0.1:8700').transform(withoutTrailingSlash);
+export const httpUrl = url(['http:', 'https:'], 'a URL such as http://127.0.0.1:8700').transform(withoutTrailingSlash);
 
-export const engineUrl = text
-  .regex(/^(https?:\/\/[^/\s]+|unix:\/.+)/, 'an engine: http://host:port or unix:/absolute/path.sock')
-  .transform(withoutTrailingSlash);
+export const engineUrl = text.regex(ENGINE_URL, ENGINE_URL_FORMS).transform(withoutTrailingSlash);
+
+/** An engine of a deployment, or `relay` for all that relay workers bring. */
+const deploymentEngine = z.union([z.literal(RELAY), engineUrl], `${ENGINE_URL_FORMS}; or relay`);
+
+const keyPlaces = z.array(
+  text.regex(ENGINE_KEY, 'HOST=VARIABLE or HOST=/path/to/file, which has the key'),
+  'a list of HOST=VARIABLE or HOST=/path/to/file',
+);
 
 /** Checks the settings of a deployment. Defaults are in settings.ts, because `trialgate config` shows where each value comes from. */
 export const deployment = z.strictObject({
@@ -38,7 +46,16 @@ export const deployment = z.strictObject({
   postgres_port: port,
   admin_key: z.string('text').min(8, 'at least 8 characters').optional(),
   secret: z.string('text').min(16, 'at least 16 characters').optional(),
-  engines: z.array(engineUrl, 'a list of engine URLs'),
+  engines: z.array(deploymentEngine, 'a list of engine URLs'),
+  engine_keys: keyPlaces,
+  trainer_keys: keyPlaces,
+  engines_file: text.optional(),
+  engines_kubernetes: text.optional(),
+  engines_kubernetes_namespace: text
+    .regex(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/, 'the name of a namespace: small letters, digits and -')
+    .optional(),
+  engines_kubernetes_port: port.min(1, 'a port (1 to 65535)'),
+  engines_kubernetes_api: httpUrl.optional(),
   model: text,
   max_model_len: z.int('a number of tokens').min(16, 'at least 16 tokens'),
   head_dtype: z.enum(['model', 'float32'], 'model or float32'),
@@ -50,10 +67,22 @@ export const deployment = z.strictObject({
   unsandboxed: z.boolean('true or false'),
   max_sandboxes: z.int('a whole number').min(1, 'at least 1'),
   sandboxes_per_second: z.number('a number').positive('more than 0'),
+  warm_sandboxes: z.int('a whole number').min(0, 'at least 0'),
+  wait_for_memory: z.boolean('true or false'),
 }) satisfies z.ZodType<Record<Exclude<SettingKey, OptionalKey>, unknown>>;
 
 type OptionalKey =
-  'python' | 'database_url' | 'temporal_address' | 'gateway_url' | 'temporal_ui_port' | 'admin_key' | 'secret';
+  | 'engines_file'
+  | 'engines_kubernetes'
+  | 'engines_kubernetes_namespace'
+  | 'engines_kubernetes_api'
+  | 'python'
+  | 'database_url'
+  | 'temporal_address'
+  | 'gateway_url'
+  | 'temporal_ui_port'
+  | 'admin_key'
+  | 'secret';
 
 export type Deployment = z.output<typeof deployment>;
 
@@ -62,3 +91,7 @@ const words = (value: string): string[] => value.trim().split(/\s+/).filter(Bool
 function withoutTrailingSlash(value: string): string {
   return value.replace(/\/+$/, '');
 }
+
+/** True when the deployment starts a vLLM of its own, because nothing tells it of other engines. */
+export const hasOwnEngine = ({ engines, engines_file, engines_kubernetes }: Deployment): boolean =>
+  engines.length === 0 && engines_file === undefined && engines_kubernetes === undefined;

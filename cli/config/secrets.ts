@@ -3,6 +3,7 @@ import { chmodSync, mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
 import { TrialgateError } from '../../core/errors.ts';
+import { parseJson } from '../../core/json.ts';
 import { writeAtomically } from '../files.ts';
 import { homeFolders } from '../folders.ts';
 
@@ -27,7 +28,7 @@ export function readSecrets(home: string): Secrets | null {
   } catch {
     return null;
   }
-  const parsed = secrets.safeParse(jsonOf(content));
+  const parsed = secrets.safeParse(parseJson(content));
   if (parsed.success) return parsed.data;
   throw new TrialgateError(
     'bad_input',
@@ -43,12 +44,4 @@ function makeSecrets(home: string): Secrets {
   writeAtomically(file, `${JSON.stringify(made, null, 2)}\n`, 0o600);
   chmodSync(file, 0o600);
   return made;
-}
-
-function jsonOf(content: string): unknown {
-  try {
-    return JSON.parse(content);
-  } catch {
-    return null;
-  }
 }

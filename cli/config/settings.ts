@@ -50,6 +50,48 @@ export const SETTINGS = {
     default: [],
     from: 'list',
   },
+  engine_keys: {
+    about:
+      'API keys of `openai+` engines: HOST=VARIABLE names the environment variable that has the key of the engine at this host, HOST=/path the file',
+    placeholder: 'HOST=VARIABLE,…',
+    default: [],
+    from: 'list',
+    // A person may give the key itself by mistake.
+    secret: true,
+  },
+  trainer_keys: {
+    about:
+      'API keys of trainer servers: HOST=VARIABLE names the environment variable that has the key of the server at this host, HOST=/path the file',
+    placeholder: 'HOST=VARIABLE,…',
+    default: [],
+    from: 'list',
+    // A person may give the key itself by mistake.
+    secret: true,
+  },
+  engines_file: {
+    about:
+      'file with a list of engines, JSON or YAML (`- http://host:port`, or `- {url: …, drain: true}`), which the gateways read again as it changes',
+    placeholder: 'PATH',
+  },
+  engines_kubernetes: {
+    about: 'label selector of the pods in Kubernetes that are engines, such as app=vllm; the gateways follow them',
+    placeholder: 'SELECTOR',
+  },
+  engines_kubernetes_namespace: {
+    about: "namespace of these pods (default: that of the gateway's pod)",
+    placeholder: 'NAME',
+  },
+  engines_kubernetes_port: {
+    about: 'port on which the engine of each pod listens',
+    placeholder: 'PORT',
+    default: 8000,
+    from: 'number',
+  },
+  engines_kubernetes_api: {
+    about:
+      "address at which Kubernetes' API server needs no key, as through `kubectl proxy`; absent: the gateway runs in a pod, and uses its service account",
+    placeholder: 'URL',
+  },
   model: {
     about: "model that the deployment's vLLM starts with",
     placeholder: 'NAME_OR_DIR',
@@ -88,9 +130,30 @@ export const SETTINGS = {
     default: 20,
     from: 'number',
   },
+  warm_sandboxes: {
+    about: 'sandboxes that one worker starts before trials ask for them, for kinds whose start takes long (container)',
+    placeholder: 'N',
+    default: 0,
+    from: 'number',
+  },
+  wait_for_memory: {
+    about: 'let new trials wait while the host of a worker is short of memory',
+    placeholder: 'BOOL',
+    default: true,
+    from: 'boolean',
+  },
 } as const satisfies Record<string, Setting>;
 
 export type SettingKey = keyof typeof SETTINGS;
+
+/** The settings that tell the gateways where else than in a list they find engines. */
+export const DISCOVERY_KEYS = [
+  'engines_file',
+  'engines_kubernetes',
+  'engines_kubernetes_namespace',
+  'engines_kubernetes_port',
+  'engines_kubernetes_api',
+] as const satisfies SettingKey[];
 
 export const SETTING_KEYS = Object.keys(SETTINGS).filter((key): key is SettingKey => key in SETTINGS);
 

@@ -2,6 +2,7 @@ import { readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Database } from '../../store/database.ts';
 import { isNull } from 'drizzle-orm';
+import { replayedFrom } from '../../activities/run/link-checkpoint.ts';
 import { batches, policyVersions } from '../../store/schema.ts';
 import { diskUse } from './disk-use.ts';
 
@@ -16,7 +17,7 @@ export type Garbage = {
 const DAY_MS = 24 * 3600_000;
 /** Something that is being made is not in the database yet. */
 const FRESH_MS = DAY_MS;
-/** Packages and datasets are installed again when they are needed. */
+/** Packages, repositories, files of images and datasets are fetched again when they are needed. No trial that uses them runs for so long (`LONGEST_SECONDS`). */
 const UNUSED_MS = 30 * DAY_MS;
 
 /** Finds what `gc` removes. The whole folder must be on this machine. */
@@ -26,7 +27,10 @@ export async function findGarbage(db: Database, home: string, now = Date.now()):
     .from(policyVersions)
     .where(isNull(policyVersions.prunedAt));
   const made = await db.select({ path: batches.path }).from(batches);
-  const checkpoints = new Set(versions.map(({ checkpoint }) => basename(checkpoint)));
+  const named = versions.map(({ checkpoint }) => basename(checkpoint));
+  // No row names the checkpoints from which a fork computes the trainer's state of its version 0.
+  const needed = await Promise.all(named.map((name) => replayedFrom(join(home, 'checkpoints', name))));
+  const checkpoints = new Set([...named, ...needed.flat().map((folder) => basename(folder))]);
   const files = new Set(made.map(({ path }) => basename(path)));
   const found = await Promise.all([
     entries(
@@ -36,6 +40,8 @@ export async function findGarbage(db: Database, home: string, now = Date.now()):
     ),
     entries(join(home, 'batches'), 'a batch of no run', (name, age) => !files.has(name) && age > FRESH_MS),
     entries(join(home, 'environments'), 'packages that nothing used for 30 days', (_, age) => age > UNUSED_MS),
+    entries(join(home, 'repositories'), 'a repository that nothing used for 30 days', (_, age) => age > UNUSED_MS),
+    entries(join(home, 'images'), 'files of an image that nothing used for 30 days', (_, age) => age > UNUSED_MS),
     entries(join(home, 'cache/datasets'), 'a dataset, downloaded more than 30 days ago', (_, age) => age > UNUSED_MS),
   ]);
   return Promise.all(found.flat().map(async (each) => ({ ...each, bytes: await diskUse(each.path) })));

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { and, eq } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
@@ -15,6 +15,7 @@ import { findGarbage, removeGarbage } from './collect-garbage.ts';
 import { sizeOf, useByFolder } from './disk-use.ts';
 import { exportPolicy } from './export-policy.ts';
 
+const { signal } = new AbortController();
 const store = useDatabase();
 let home = '';
 beforeEach(async () => {
@@ -40,7 +41,13 @@ async function runWith(id: string, versions: number[]): Promise<void> {
   await store.db.insert(runs).values({ id, config });
   for (const version of versions) {
     const folder = `checkpoints/${id}-${version}`;
-    for (const name of ['model.safetensors', 'config.json', 'manifest.json', 'trainer/master.safetensors'])
+    for (const name of [
+      'model.safetensors',
+      'config.json',
+      'manifest.json',
+      'trainer/master.safetensors',
+      'replay/batch.arrow',
+    ])
       await write(`${folder}/${name}`, `${name} of ${version}`);
     await store.db.insert(policyVersions).values({
       runId: id,
@@ -62,7 +69,7 @@ test('an exported policy is a modelâ€™s folder with a card, without the trainerâ
   await rm(join(home, 'checkpoints/first-2'), { recursive: true });
   const folder = join(home, 'out/model');
   await mkdir(join(home, 'out'));
-  expect(await exportPolicy(store.db, { runId: 'first' }, folder)).toBe(1);
+  expect(await exportPolicy(store.db, { runId: 'first' }, folder, { signal })).toBe(1);
   expect((await readdir(folder)).toSorted()).toEqual(['README.md', 'config.json', 'model.safetensors']);
   expect(await readFile(join(folder, 'model.safetensors'), 'utf8')).toBe('model.safetensors of 1');
   const card = await readFile(join(folder, 'README.md'), 'utf8');
@@ -71,10 +78,26 @@ test('an exported policy is a modelâ€™s folder with a card, without the trainerâ
   expect(await readdir(join(home, 'out'))).toEqual(['model']);
 });
 
+test('an adapter is exported alone, without links to its base; a run of whole models has none to export', async () => {
+  await runWith('first', [1]);
+  const at = (name: string) => join(home, name);
+  const exported = (to: string) => exportPolicy(store.db, { runId: 'first' }, at(to), { adapter: true, signal });
+  await expect(exported('none')).rejects.toThrow('so version 1 has no adapter: export it without --adapter');
+  for (const name of ['adapter_model.safetensors', 'adapter_config.json', 'base/config.json'])
+    await write(`checkpoints/first-1/${name}`, name);
+  for (const name of ['model.safetensors', 'config.json']) await rm(at(`checkpoints/first-1/${name}`));
+  await exported('adapter');
+  expect((await readdir(at('adapter'))).toSorted()).toEqual([
+    'README.md',
+    'adapter_config.json',
+    'adapter_model.safetensors',
+  ]);
+});
+
 test('a policy that cannot be exported is refused, and nothing is written', async () => {
   await runWith('first', [0]);
   const folder = join(home, 'model');
-  const refused = (of: { runId: string; version?: number }, to = folder) => exportPolicy(store.db, of, to);
+  const refused = (of: { runId: string; version?: number }, to = folder) => exportPolicy(store.db, of, to, { signal });
   await expect(refused({ runId: 'first', version: 7 })).rejects.toThrow('run first has no policy version 7');
   await expect(refused({ runId: 'nobody' })).rejects.toThrow('there is no run nobody');
   await expect(refused({ runId: 'first' }, home)).rejects.toThrow('exists already');
@@ -91,8 +114,8 @@ test('`export` and `show` say that a checkpoint was pruned when its run complete
     .where(first);
   await rm(join(home, 'checkpoints/first-1/manifest.json'));
   await write('checkpoints/first-1/config.json', 'x', 2);
-  await expect(exportPolicy(store.db, { runId: 'first', version: 1 }, join(home, 'model'))).rejects.toThrow(
-    'the checkpoint of policy version 1 of run first was pruned when the run completed: its run file keeps the best and the last one (`keep_checkpoints_at_end: all` keeps all): "npx trialgate show first" lists all versions',
+  await expect(exportPolicy(store.db, { runId: 'first', version: 1 }, join(home, 'model'), { signal })).rejects.toThrow(
+    'the checkpoint of policy version 1 of run first was pruned when the run completed: its run file keeps only the best, the last and those of `keep_interval` (`keep_checkpoints_at_end: all` keeps all): "npx trialgate show first" lists all versions',
   );
   const record = await readRunRecord(store.db, 'first');
   expect(record.iterations.map(({ checkpoint }) => checkpoint?.pruned_at)).toEqual([expect.stringMatching(/^20.*Z$/)]);
@@ -124,15 +147,45 @@ test('garbage is what no run names and what is old, never what is being made or 
   await write('batches/fresh.arrow', 'x', 0);
   await write('environments/python-old/bin', 'x', 40);
   await write('environments/python-new/bin', 'x', 3);
+  await write('repositories/old/size.json', '{}', 40);
+  await write('repositories/used/size.json', '{}', 3);
+  await write('images/old/file', 'x', 40);
+  await write('images/used/file', 'x', 3);
   const garbage = await findGarbage(store.db, home);
   expect(garbage.map(({ path }) => path.slice(home.length + 1)).toSorted()).toEqual([
     'batches/lost.arrow',
     'checkpoints/lost',
     'environments/python-old',
+    'images/old',
+    'repositories/old',
   ]);
   await removeGarbage(garbage);
   expect(await findGarbage(store.db, home)).toEqual([]);
   expect(await readdir(join(home, 'checkpoints'))).toEqual(['.tmp-being-made', 'first-0']);
+});
+
+test('a checkpoint from which a fork computes the trainer state of its version 0 is no garbage, though no row names it', async () => {
+  await runWith('first', [0]);
+  await rm(join(home, 'checkpoints/first-0/trainer'), { recursive: true });
+  const manifest = { run_id: 'first', version: 2, checkpoint_sha256: 'x' };
+  const steps = [
+    ['first-0', 'linked-2'],
+    ['linked-2', 'linked-1'],
+  ] as const;
+  for (const [name, parent] of steps)
+    await write(
+      `checkpoints/${name}/manifest.json`,
+      JSON.stringify({ ...manifest, replay: { parent, batch_path: 'replay/batch.arrow' } }),
+      2,
+    );
+  await write('checkpoints/linked-1/manifest.json', JSON.stringify(manifest), 2);
+  expect(await findGarbage(store.db, home)).toEqual([]);
+  await deleteRun(store.db, 'first');
+  expect((await findGarbage(store.db, home)).map(({ path }) => basename(path)).toSorted()).toEqual([
+    'first-0',
+    'linked-1',
+    'linked-2',
+  ]);
 });
 
 test('the diskâ€™s use is given by folder, the largest first, in units that people read', async () => {

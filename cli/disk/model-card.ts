@@ -2,23 +2,16 @@ import { basename, isAbsolute } from 'node:path';
 import { stringify } from 'yaml';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { weightVersionOf } from '../../core/weight-version.ts';
-import type { RunRecord } from '../show/run-record.ts';
+import type { RunRecord, Summary } from '../show/run-record.ts';
+import { passRate } from '../show/run-table.ts';
 
 /** Returns the README of a model folder, with the header that the Hugging Face hub reads. */
 export function modelCard(record: RunRecord, config: RunConfig, version: number): string {
   // The path of a local model means nothing on another machine, so only its name is written.
   const base = isAbsolute(config.model) ? basename(config.model) : config.model;
   const header = stringify({ base_model: base, library_name: 'transformers', tags: ['trialgate', config.objective] });
-  const held = record.evaluations.map(({ policy_version, reward, pass_rate }) => [
-    `policy ${policy_version}, held-out tasks`,
-    number(reward?.mean),
-    percent(pass_rate),
-  ]);
-  const trained = record.iterations.map(({ iteration, reward, pass_rate }) => [
-    `iteration ${iteration}`,
-    number(reward?.mean),
-    percent(pass_rate),
-  ]);
+  const held = record.evaluations.map((row) => [`policy ${row.policy_version}, held-out tasks`, ...rewardsOf(row)]);
+  const trained = record.iterations.map((row) => [`iteration ${row.iteration}`, ...rewardsOf(row)]);
   const rows = [...held, ...trained].map((cells) => `| ${cells.join(' | ')} |`);
   return [
     `---\n${header}---`,
@@ -39,6 +32,9 @@ const settingsOf = ({
   sampling,
   optim,
   objective,
+  lora_rank,
+  lora_alpha,
+  target_modules,
 }: RunConfig) => ({
   iterations,
   groups_per_iteration,
@@ -47,7 +43,7 @@ const settingsOf = ({
   objective,
   optim,
   sampling,
+  ...(lora_rank > 0 ? { lora_rank, lora_alpha, target_modules } : {}),
 });
 
-const number = (value: number | undefined): string => (value === undefined ? '–' : value.toFixed(3));
-const percent = (share: number | null): string => (share === null ? '–' : `${Math.round(100 * share)}%`);
+const rewardsOf = (row: Summary): string[] => [row.reward?.mean.toFixed(3) ?? '–', passRate(row)];

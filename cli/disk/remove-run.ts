@@ -1,31 +1,67 @@
 import { rm, stat } from 'node:fs/promises';
+import type { Client } from '@temporalio/client';
+import { eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
 import { deleteRun } from '../../store/queries/delete-run.ts';
+import { runs } from '../../store/schema.ts';
 import type { DeploymentClients } from '../run/connect.ts';
+import { removeSchedule } from '../run/schedule-evaluations.ts';
 
 /**
- * Deletes a run: its trials, calls, checkpoints and batches, and its workflow. Runs that were forked from it keep their own files. Returns a
- * sentence about the result.
+ * Deletes a run: its trials, calls, checkpoints and batches, its schedule, and the histories of its workflows. Runs that were forked from it keep their own
+ * files. Returns a sentence about the result.
  * @throws TrialgateError `bad_input` when the run or an evaluation of it is under way, `not_found` when there is none
  */
 export async function removeRun({ client, db }: DeploymentClients, runId: string): Promise<string> {
-  const query = `ExecutionStatus = "Running" AND (WorkflowId = "${runId}" OR WorkflowId STARTS_WITH "${runId}/")`;
-  for await (const { workflowId } of client.workflow.list({ query, pageSize: 1 }))
-    throw new TrialgateError(
-      'bad_input',
-      `run ${runId} is under way (${workflowId}): "npx trialgate cancel ${runId}" ends it`,
-    );
+  const executions = await endedExecutions(client, runId);
+  const [known] = await db.select({ id: runs.id }).from(runs).where(eq(runs.id, runId));
+  if (!known) throw unknownRun(runId);
+  await removeSchedule(client, runId).catch((error: unknown) => {
+    if (!(error instanceof TrialgateError && error.code === 'not_found')) throw error;
+  });
+  // The run itself goes last, so that an interrupted deletion can be repeated.
+  await removeHistories(client, executions);
   const files = await deleteRun(db, runId);
-  if (!files) throw new TrialgateError('not_found', `there is no run ${runId}: "npx trialgate show" lists all runs`);
-  await client.workflowService
-    .deleteWorkflowExecution({ namespace: client.options.namespace, workflowExecution: { workflowId: runId } })
-    .catch((error: unknown) => {
-      if (!isNotFound(error)) throw error;
-    });
+  if (!files) throw unknownRun(runId);
   // If this process ends here, `gc` removes the files.
   const removed = await Promise.all([files.checkpoints, files.batches].map(removeAll));
   const [checkpoints = 0, batches = 0] = removed;
   return `run ${runId} is deleted, with ${checkpoints} checkpoint(s) and ${batches} batch file(s) of this machine`;
+}
+
+const unknownRun = (runId: string): TrialgateError =>
+  new TrialgateError('not_found', `there is no run ${runId}: "npx trialgate show" lists all runs`);
+
+type Execution = { workflowId: string; runId: string };
+
+/** Returns all executions of a run's workflows: its own, and those of its groups, iterations, evaluations and publications. */
+async function endedExecutions(client: Client, runId: string): Promise<Execution[]> {
+  const found = [];
+  const query = `WorkflowId = "${runId}" OR WorkflowId STARTS_WITH "${runId}/"`;
+  for await (const { workflowId, runId: execution, status } of client.workflow.list({ query })) {
+    if (status.name === 'RUNNING')
+      throw new TrialgateError(
+        'bad_input',
+        `run ${runId} is under way (${workflowId}): "npx trialgate cancel ${runId}" ends it`,
+      );
+    found.push({ workflowId, runId: execution });
+  }
+  return found;
+}
+
+/** The deletions that are under way at the same time. A long run has thousands of groups. */
+const AT_ONCE = 16;
+
+async function removeHistories(client: Client, executions: Execution[]): Promise<void> {
+  const { namespace } = client.options;
+  for (let done = 0; done < executions.length; done += AT_ONCE)
+    await Promise.all(
+      executions.slice(done, done + AT_ONCE).map((workflowExecution) =>
+        client.workflowService.deleteWorkflowExecution({ namespace, workflowExecution }).catch((error: unknown) => {
+          if (!isNotFound(error)) throw error;
+        }),
+      ),
+    );
 }
 
 /** Returns how many of the paths existed. */

@@ -26,6 +26,8 @@ import type { SettingKey } from '../config/settings.ts';
 /** `warning`: it works with restrictions. `missing`: a person must do what `finding` says. */
 export type Finding = { check: string; result: 'ok' | 'warning' | 'missing'; finding: string };
 
+type Check = [name: string, examine: () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>];
+
 const ok = (finding: string): Omit<Finding, 'check'> => ({ result: 'ok', finding });
 const warning = (finding: string): Omit<Finding, 'check'> => ({ result: 'warning', finding });
 const missing = (finding: string): Omit<Finding, 'check'> => ({ result: 'missing', finding });
@@ -35,7 +37,8 @@ export async function examine(config: Deployment): Promise<Finding[]> {
   const device = deviceOf(config.device);
   const open = openSteps({ device, python: config.python, retriesOptional: true });
   const needsPackages = open.some(({ isOptional }) => !isOptional);
-  const checks: [string, () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>][] = [
+  const willInstall = open.some(({ name }) => name === 'bubblewrap') && (await isolation()).kind !== 'bubblewrap';
+  const checks: Check[] = [
     ['system', system],
     ['node', () => ok(`the project's Node ${process.versions.node}`)],
     [
@@ -58,8 +61,8 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['memory', memory],
     ['gpu', () => gpu(config.device, device)],
     ['ports', () => ports(config)],
-    ['bubblewrap', () => bubblewrap(config)],
-    ['network', () => network(config)],
+    ['bubblewrap', () => bubblewrap(config, willInstall)],
+    ...(willInstall ? [] : [['network', () => network(config)] satisfies Check]),
     ['folder', () => privacy(config.home)],
     ['trash', () => trash(config.home)],
     ['postgres', () => postgres(config)],
@@ -68,7 +71,7 @@ export async function examine(config: Deployment): Promise<Finding[]> {
   const findings = await Promise.all(
     checks.map(async ([check, examineOne]) => ({ check, ...(await attempt(examineOne)) })),
   );
-  return [...findings, ...(await sandboxes(config.home))];
+  return willInstall ? findings : [...findings, ...(await sandboxes(config.home))];
 }
 
 /** Returns the guarantees that this machine's sandboxes give and do not give, one sentence each. */
@@ -165,7 +168,11 @@ async function ports(config: Deployment): Promise<Omit<Finding, 'check'>> {
   return ok(`free: ${ours.map(([, , port]) => port).join(', ') || 'any will do'}`);
 }
 
-async function bubblewrap({ unsandboxed }: Deployment): Promise<Omit<Finding, 'check'>> {
+async function bubblewrap({ unsandboxed }: Deployment, willInstall: boolean): Promise<Omit<Finding, 'check'>> {
+  if (willInstall)
+    return warning(
+      'not here yet: `npx trialgate install` brings it, then `npx trialgate doctor` tries it and says what sandboxes hold',
+    );
   const found = await isolation();
   requireBubblewrap(found, unsandboxed);
   if (found.kind === 'bubblewrap') return ok(`${found.bwrap} works`);
@@ -185,7 +192,7 @@ async function network(config: Deployment): Promise<Omit<Finding, 'check'>> {
   const { notices, note } = await networkOfRuns(config);
   if (files.length + notices.length > 0) return warning([...files, ...notices].join('; '));
   return ok(
-    `agents reach only the gateway, verifiers reach nothing; a run file with \`network: host\` opens that (${note})`,
+    `agents reach the gateway and the hosts that their file or the run file lists, verifiers what their task lists; a run file with \`network: host\` opens more (${note})`,
   );
 }
 

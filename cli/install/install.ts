@@ -5,7 +5,7 @@ import { INSTALLS } from '../folders.ts';
 import { makePrivate } from '../private-folder.ts';
 import { progressLine } from '../progress.ts';
 import { deviceOf } from '../supervisor/device.ts';
-import { awaitLock } from '../supervisor/lock.ts';
+import { awaitLock } from '../../core/lock.ts';
 import { forget, isDone, markDone, wasRun } from './stamps.ts';
 import { discardTorn, stepsFor, type Step } from './steps.ts';
 

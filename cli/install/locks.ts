@@ -2,8 +2,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { INSTALLS } from '../folders.ts';
 
-/** The locks of gpu-workers: for the two devices, for the tests, and for tools, which have their own environment. */
-export const LOCKS = ['torch-cpu', 'cpu', 'cuda', 'dev', 'tools'] as const;
+/** The locks of gpu-workers: for the two devices, for the tests, and those that have environments of their own: tools, TRL, loggers, mlflow's server. */
+export const LOCKS = ['torch-cpu', 'cpu', 'cuda', 'dev', 'tools', 'trl', 'loggers', 'mlflow-server'] as const;
 export type Lock = (typeof LOCKS)[number];
 
 export const lockFile = (name: Lock): string => path.join(INSTALLS.gpuWorkers, `requirements-${name}.txt`);

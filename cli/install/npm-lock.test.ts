@@ -32,6 +32,7 @@ const packages = packagesOf('.');
 const FOLDERS = [
   '.',
   ...['js-sdks', 'claude-code', 'codex', 'opencode'].map((name) => `tests/clients/npm/${name}`),
+  'tests/browser/npm',
   'bench/gateway/peers/portkey',
 ];
 

@@ -4,6 +4,7 @@ import { INSTALLS } from '../folders.ts';
 import { installBubblewrap } from './bubblewrap.ts';
 import { content, FROM_LOCK, lockFile } from './locks.ts';
 import { SECCOMP_FILTER } from '../../activities/sandbox/isolation.ts';
+import { buildPage, PAGE_INDEX, pageSources } from './page.ts';
 import { findPython } from './python.ts';
 import { pythonTool, toolsStep } from './python-tools.ts';
 import { installSeccompFilter, SECCOMP_COMPILER, systemProfile } from './seccomp.ts';
@@ -104,6 +105,14 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       makes: SECCOMP_FILTER,
       isOptional: true,
       run: (signal, report) => installSeccompFilter(log, signal, report),
+    },
+    {
+      title: 'page on runs',
+      name: 'page',
+      inputs: pageSources(),
+      makes: PAGE_INDEX,
+      isOptional: true,
+      run: (signal, report) => buildPage(log, signal, report),
     },
   ];
   return device === 'cpu' ? steps : steps.filter(({ name }) => name !== 'torch');

@@ -32,8 +32,12 @@ export async function withDeployment<T>(
 }
 
 /** Connects to the deployment's store while `body` runs. */
-export async function withStore<T>(config: Deployment, body: (db: Database) => Promise<T>): Promise<T> {
-  const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 2 });
+export async function withStore<T>(
+  config: Deployment,
+  body: (db: Database) => Promise<T>,
+  maxConnections = 2,
+): Promise<T> {
+  const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections });
   try {
     await db.$client.query('select 1').catch((cause: unknown) => {
       throw new TrialgateError(

@@ -8,12 +8,21 @@ import { innermost } from '../../workflows/describe.ts';
 import type { evaluateRun, EvaluationDone } from '../../workflows/evaluate-run.ts';
 import { progressLine } from '../progress.ts';
 import { TASK_QUEUE } from '../../core/task-queues.ts';
+import { NO_RELAY, requireSameModel } from './check-engines.ts';
 import type { DeploymentClients } from './connect.ts';
 import { readProgress } from './run-progress.ts';
 
-/** Starts an evaluation. A run has at most one under way. */
-export async function startEvaluation({ client, db }: DeploymentClients, request: EvaluationRequest): Promise<void> {
-  await readRun(db, request.runId);
+/**
+ * Starts an evaluation. A run has at most one under way.
+ * @param relay the way to engines behind relay workers
+ * @throws TrialgateError `bad_input` when an engine has another model than the run; then nothing was started
+ */
+export async function startEvaluation(
+  { client, db }: DeploymentClients,
+  request: EvaluationRequest,
+  relay = NO_RELAY,
+): Promise<void> {
+  await requireSameModel(db, await readRun(db, request.runId), relay);
   try {
     await client.workflow.start<typeof evaluateRun>('evaluateRun', {
       workflowId: `${request.runId}/evaluate`,

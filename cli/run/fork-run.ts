@@ -5,13 +5,18 @@ import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import { resolvePaths } from '../../activities/run/resolve-paths.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import type { RelayRoute } from '../../activities/pool/get-from-engine.ts';
+import { checkLoggers } from '../log/check-loggers.ts';
+import { NO_RELAY, requireForRuns, requireSameModel } from './check-engines.ts';
 import type { DeploymentClients } from './connect.ts';
 import type { Policy } from './name-run.ts';
-import { printRunNotices } from './run-notices.ts';
+import { enginesOf, printRunNotices } from './run-notices.ts';
 import { startRun } from './start-run.ts';
 
 /**
  * Starts a new run whose version 0 is a policy version of another run. It has that run's settings, except for `changes`.
+ * @param check if false, the run starts also when an engine has another model, or when no call could be trained on
+ * @param relay the way to engines behind relay workers
  * @throws TrialgateError `bad_input`; then no run was made
  */
 export async function forkRun(
@@ -19,7 +24,7 @@ export async function forkRun(
   from: Policy,
   runId: string,
   changes: Record<string, unknown>,
-  check = true,
+  { check = true, relay = NO_RELAY }: { check?: boolean; relay?: RelayRoute } = {},
 ): Promise<void> {
   if ('model' in changes)
     throw new TrialgateError(
@@ -27,7 +32,10 @@ export async function forkRun(
       `\`model\` is ${from.runId}@${from.version} in a fork: to train another model, start a new run`,
     );
   const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
+  await checkLoggers(config.loggers);
   await checkRun(config, null);
+  if (check) await requireSameModel(db, config, relay);
+  else requireForRuns(await enginesOf(db, config));
   await printRunNotices(db, config, check);
   await forkBase(db, { runId, config, from });
   await startRun(client, runId, config);

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import type { Deployment } from '../config/schema.ts';
+import type { ResolvedConfig } from '../config/resolve.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { installWithProgress } from '../install/install.ts';
 import { stackProgress } from '../progress.ts';
@@ -9,7 +9,7 @@ import { trainFile, wholeNumber } from './train-file.ts';
 
 /** Installs, starts and trains in this terminal. Stops what it started at the end and at Ctrl-C. */
 export async function quickstart(
-  deployment: Deployment,
+  { config: deployment, configuredModel }: ResolvedConfig,
   options: { iterations: string; json?: boolean },
   signal: AbortSignal,
 ): Promise<void> {
@@ -19,7 +19,9 @@ export async function quickstart(
   await installWithProgress({ device: deployment.device, python: deployment.python }, signal);
   if (livingState(deployment.home)?.status === 'ready') return void (await train());
   const progress = stackProgress();
-  const stack = await startStack({ config: deployment, onChange: progress.show }, signal).finally(progress.end);
+  const stack = await startStack({ config: deployment, configuredModel, onChange: progress.show }, signal).finally(
+    progress.end,
+  );
   try {
     await train();
   } finally {

@@ -3,17 +3,20 @@ import proto from '@temporalio/proto';
 import { randomUUID } from 'node:crypto';
 import { and, eq } from 'drizzle-orm';
 import { lastTake } from '../../activities/run/run-position.ts';
+import { readRun } from '../../activities/run/read-run.ts';
 import { requireNotPruned } from '../../activities/run/missing-checkpoint.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { iterations } from '../../store/schema.ts';
+import { NO_RELAY, requireSameModel } from './check-engines.ts';
 import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 
 /**
  * Runs the last iteration again under a new take.
- * @throws TrialgateError `bad_input` when the version that it samples from was pruned; then nothing changes
+ * @param relay the way to engines behind relay workers
+ * @throws TrialgateError `bad_input` when the version that it samples from was pruned, or an engine has another model; then nothing changes
  */
-export async function redoRun({ client, db }: DeploymentClients, runId: string): Promise<void> {
+export async function redoRun({ client, db }: DeploymentClients, runId: string, relay = NO_RELAY): Promise<void> {
   const description = await client.workflow
     .getHandle(runId)
     .describe()
@@ -23,6 +26,7 @@ export async function redoRun({ client, db }: DeploymentClients, runId: string):
   const execution = { workflowId: runId, runId: description.runId };
   const last = await lastTake(db, runId);
   if (last) await requireNotPruned(db, runId, last.policyVersion);
+  await requireSameModel(db, await readRun(db, runId), relay);
   const firstTask = await findFirstTask(client, execution);
   if (last) {
     const takes = and(eq(iterations.runId, runId), eq(iterations.iteration, last.iteration));

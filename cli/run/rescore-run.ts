@@ -7,6 +7,7 @@ import { readRun } from '../../activities/run/read-run.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { isSameTake } from '../../store/queries/takes.ts';
 import { batches, iterations } from '../../store/schema.ts';
 import type { rescoreIteration } from '../../workflows/rescore-iteration.ts';
 import { TASK_QUEUE } from '../../core/task-queues.ts';
@@ -61,14 +62,7 @@ async function finishedTake(db: Database, runId: string, iteration: number) {
   const [row] = await db
     .select({ take: iterations, batch: batches })
     .from(iterations)
-    .innerJoin(
-      batches,
-      and(
-        eq(batches.runId, iterations.runId),
-        eq(batches.iteration, iterations.iteration),
-        eq(batches.take, iterations.take),
-      ),
-    )
+    .innerJoin(batches, isSameTake(batches, iterations))
     .where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.status, 'done')));
   if (row) return row;
   throw new TrialgateError(

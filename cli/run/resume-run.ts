@@ -1,12 +1,14 @@
 import { isGrpcDeadlineError, type WorkflowHandle } from '@temporalio/client';
 import { and, eq, isNotNull } from 'drizzle-orm';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { RelayRoute } from '../../activities/pool/get-from-engine.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { reopenFailed } from '../../store/queries/reopen-failed.ts';
 import { iterations, runs } from '../../store/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
+import { NO_RELAY, requireSameModel } from './check-engines.ts';
 import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 import { startRescoring } from './rescore-run.ts';
@@ -15,15 +17,18 @@ import { updateRun } from './update-run.ts';
 
 /**
  * Unblocks a run that waits for a person, or ends its pause. For a run that ended, starts a new execution in the open take.
+ * @param relay the way to engines behind relay workers
  * @param retryFailed lets the open take's failed trials run again, after their agent or verifier was repaired
- * @throws TrialgateError `bad_input` when trials of a run that is under way should run again
+ * @throws TrialgateError `bad_input` when an engine has another model than the run, or when trials of a run that is under way should run again
  */
 export async function resumeRun(
   { client, db }: DeploymentClients,
   runId: string,
-  { retryFailed = false } = {},
+  { retryFailed = false, relay = NO_RELAY }: { retryFailed?: boolean; relay?: RelayRoute } = {},
 ): Promise<string> {
   const config = await readRun(db, runId);
+  // `engine use` may have switched the engine since the run was blocked. A rescoring samples nothing.
+  if (!(await isRescoring(db, runId))) await requireSameModel(db, config, relay);
   const handle = client.workflow.getHandle(runId);
   const description = await handle.describe().catch(() => null);
   const isRunning = description?.status.name === 'RUNNING';

@@ -1,8 +1,10 @@
-import { eq } from 'drizzle-orm';
+import { and, eq, not } from 'drizzle-orm';
 import { networkNotice } from '../../activities/sandbox/network-notice.ts';
+import { isForRuns } from '../../core/engine-url.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
+import { isDraining } from '../../store/queries/is-draining.ts';
 import { DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
 import { samplingNotice, type Notice } from './sampling-notice.ts';
 
@@ -16,11 +18,18 @@ export async function runNotices(db: Database, config: RunConfig): Promise<Notic
   return notices.filter((notice) => notice !== null);
 }
 
-/** Returns the engines that the run file names, otherwise the deployment's. */
+/**
+ * Returns the engines that the run file names, otherwise those of the deployment that do not drain and that runs can use. If runs can use
+ * none of them, returns all.
+ */
 export async function enginesOf(db: Database, { engines }: Pick<RunConfig, 'engines'>): Promise<string[]> {
   if (engines.length > 0) return engines;
-  const rows = await db.select({ url: replicas.url }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));
-  return rows.map(({ url }) => url);
+  const rows = await db
+    .select({ url: replicas.url })
+    .from(replicas)
+    .where(and(eq(replicas.pool, DEPLOYMENT_POOL), not(isDraining)));
+  const urls = rows.map(({ url }) => url);
+  return urls.some(isForRuns) ? urls.filter(isForRuns) : urls;
 }
 
 /**

@@ -1,6 +1,8 @@
 import { and, desc, eq, isNull, sql } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { groups, runs, trials } from '../../store/schema.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
+import type { RunStatus } from './query-status.ts';
 
 export type Progress = { status: string; reason: string | null; title: string; trials: string };
 
@@ -32,4 +34,26 @@ export async function readProgress(db: Database, runId: string): Promise<Progres
       ? `evaluating policy ${newest.policyVersion}`
       : `iteration ${newest.iteration}${newest.take === 1 ? '' : `, take ${newest.take}`}`;
   return { ...run, title, trials: counts.map((row) => `${row.count} ${row.outcome}`).join(', ') };
+}
+
+/** Returns the line of a run for `status`: "run r: iteration 2 of 10, train: train, pack 3 of 12". */
+export function statusLine({ run, iteration, iterations, phase, step, waits_for: waits }: RunStatus): string {
+  const doing = step ?? (waits === null ? '' : `waits for ${waits}`);
+  return `run ${run}: iteration ${iteration} of ${iterations}, ${phase}${doing === '' ? '' : `: ${doing}`}`;
+}
+
+/** Returns the line of a run for a terminal, and a shorter one for a log, which gets it only when it changes. */
+export function progressTexts(
+  runId: string,
+  { status, reason, title, trials: counts }: Progress,
+  report: Pick<RunStatusReport, 'phase' | 'waits_for'> | null,
+  step: string | null = null,
+): [line: string, short: string] {
+  const phase = report?.phase ?? status;
+  // The first trials come after the longest wait: the trainer and the engines load the model.
+  const waits = counts === '' && report?.waits_for ? `waits for ${report.waits_for}` : '';
+  return [
+    `${runId}: ${title}, ${phase}: ${reason ?? (step || counts || waits)}`,
+    `${runId}: ${title}, ${reason ?? (waits ? `${phase}: ${waits}` : phase)}`,
+  ];
 }

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { SglangEngine } from '../../tests/support/fakes/sglang/sglang-engine.ts';
 import { useTokenEngines } from '../../tests/support/fakes/token-engines.ts';
 import { samplingNotice } from './sampling-notice.ts';
 
@@ -43,4 +44,11 @@ test('a run file gets no warning for settings that exclude no token, or that it 
   const sampling = { top_p: 1, top_k: -1, min_p: 0, repetition_penalty: 1, temperature: 0.7, seed: 3 };
   expect(await samplingNotice({ sampling }, ['http://127.0.0.1:9'])).toBeNull();
   expect(await samplingNotice({ sampling: { top_p: 'agent' } }, ['http://127.0.0.1:9'])).toBeNull();
+});
+
+test('a run file that truncates sampling, or has `stop`, gets no warning with SGLang: it returns masks where they are asked for, and its own route continues calls with `stop` by ids', async () => {
+  const engine = Object.assign(await new SglangEngine().start(), { thinks: true });
+  expect(await samplingNotice({ sampling: { top_p: 0.8 } }, [engine.url])).toBeNull();
+  expect(await samplingNotice({ sampling: { stop: { default: ['x'] } } }, [engine.url])).toBeNull();
+  await engine.stop();
 });

@@ -1,6 +1,7 @@
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import { UndiciConnection } from '../../gateway/node/engine-connection.ts';
-import { readTraits, type EngineTraits } from '../../gateway/token-in/engine-traits.ts';
+import { UndiciConnection } from '../../gateway/runtimes/node/engine-connection.ts';
+import type { EngineTraits } from '../../gateway/engines/engine.ts';
+import { Replica } from '../../gateway/engines/replica.ts';
 import type { Sampling } from '../../core/sampling-choices.ts';
 
 const ASK_MS = 10_000;
@@ -35,25 +36,25 @@ export async function samplingNotice(
   const stops = typeof sampling.stop === 'object';
   if (excluding.length === 0 && !stops) return null;
   const traits = await Promise.all(engines.map(traitsOf));
-  const parsing = traits.filter((each) => stops && each?.parses);
+  const parsing = traits.filter((each) => stops && each?.parses && !each.stopsByIds);
   // A stop string may cut a tool call. Only the engine's ordinary routes parse such a call as the engine does.
-  if (parsing.some((each) => each?.masks))
+  if (parsing.some((each) => each?.maskedTopK))
     return nothingTrains(
       `stop of the run file's sampling takes calls off the routes that return sampling masks, because the engine reads tool calls or reasoning out of the text: no call is trained on. Remove it`,
     );
   if (parsing.length > 0)
     return {
       nothingTrains: false,
-      text: `stop of the run file's sampling: the engine reads tool calls or reasoning out of the text, so each call is a separate sample and does not continue the one before by its ids. Remove it, or start vLLM without its parsers`,
+      text: `stop of the run file's sampling: the engine reads tool calls or reasoning out of the text, so each call is a separate sample and does not continue the one before by its ids. Remove it, or start the engine without its parsers`,
     };
   if (excluding.length === 0) return null;
-  const without = engines.filter((_, i) => !traits[i]?.masks);
+  const without = engines.filter((_, i) => !traits[i]?.maskedTopK);
   if (without.length === 0) return null;
   const text =
     `${excluding.join(', ')} of the run file's sampling truncate it, and ${without.join(', ')} ${without.length === 1 ? 'does' : 'do'} not return sampling masks: ` +
     'calls that they answer are not trained on. Remove the settings, or start vLLM with --return-sampling-mask (docs/gateway.md, "Sampling masks")';
   // An engine that cannot be asked now may return masks later.
-  const certain = engines.filter((_, i) => traits[i] !== null && !traits[i]?.masks);
+  const certain = engines.filter((_, i) => traits[i] !== null && !traits[i]?.maskedTopK);
   return { text, nothingTrains: certain.length === engines.length };
 }
 
@@ -71,7 +72,7 @@ function settingsBeyond(sampling: Sampling, neutral: Neutral): string[] {
 async function traitsOf(url: string): Promise<EngineTraits | null> {
   const connection = new UndiciConnection(url);
   try {
-    return await readTraits(connection, null, AbortSignal.timeout(ASK_MS));
+    return await new Replica(connection, undefined, ASK_MS).traits(null);
   } catch {
     return null;
   } finally {

@@ -7,9 +7,10 @@ import { readRunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
+import { checkLoggers } from '../log/check-loggers.ts';
 import { connectionsOf } from '../config/connections.ts';
 import { cancelRun } from './cancel-run.ts';
-import { checkEngines } from './check-engines.ts';
+import { checkEngines, requireForRuns } from './check-engines.ts';
 import { tryBeforeStart } from './try-before-start.ts';
 import { withDeployment, type DeploymentClients } from './connect.ts';
 import { defaultRunName } from './name-run.ts';
@@ -36,12 +37,15 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') },
   );
   const { home } = options.deployment;
+  await checkLoggers(config.loggers);
   await checkRun(config, { home, signal, report: (line) => console.error(line) });
   await checkRows(config, home);
   const runId = options.run ?? defaultRunName(basename(file, extname(file)));
   await withDeployment(options.deployment, async (connected) => {
     const { check = true } = options;
-    if (check) await checkEngines(await enginesOf(connected.db, config), config);
+    const engines = await enginesOf(connected.db, config);
+    if (check) await checkEngines(engines, config, connectionsOf(options.deployment));
+    else requireForRuns(engines);
     await printRunNotices(connected.db, config, check);
     if (check) await tryAll(connected.db, config, options.deployment, signal);
     await startRun(connected.client, runId, config);

@@ -2,13 +2,16 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { isolation } from '../../activities/sandbox/isolation.ts';
+import type { AgentNetwork } from '../../core/networks.ts';
 import { agentFile } from '../../core/run-config/agent-file.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { readOutputs } from '../../store/queries/outputs.ts';
 import { SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
 import { taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { readTrialRecord, transcript } from '../show/trial-transcript.ts';
-import { tryAgent } from './try-agent.ts';
+import { requireIsolation, tryAgent } from './try-agent.ts';
+import { until } from '../../tests/support/harness/until.ts';
 
 const gateway = useGateway();
 const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
@@ -24,13 +27,18 @@ const placeIn = (home: string) => ({
   report: () => {},
 });
 
+type Trying = { judge?: string; signal?: AbortSignal; toml?: string; network?: AgentNetwork };
+
 /** Tries an agent, given as a shell command, on a task with this verifier. */
-async function tried(command: string, { judge = GRADED, signal = new AbortController().signal } = {}) {
+async function tried(
+  command: string,
+  { judge = GRADED, signal = new AbortController().signal, toml, network }: Trying = {},
+) {
   await using folder = await temporaryHome();
-  const task = await taskWith(folder.home, judge);
+  const task = await taskWith(folder.home, judge, toml === undefined ? {} : { 'task.toml': toml });
   const keep = join(folder.home, 'kept');
   const place = placeIn(folder.home);
-  const agent = agentFile.parse({ command: ['sh', '-c', command] });
+  const agent = agentFile.parse({ command: ['sh', '-c', command], network });
   const id = await tryAgent({ task: task.folder, agent, config, keep }, place, signal);
   const sandboxes = join(folder.home, 'sandboxes');
   return {
@@ -50,6 +58,58 @@ test('a trial that is tried is verified and sealed, what its programs printed is
   expect(kept).toContain('answer.txt');
   expect(left).toEqual([]);
   expect(transcript(trial)).toContain('▌agent, standard error\ncareful');
+});
+
+test.skipIf((await isolation()).kind !== 'bubblewrap')(
+  'what agent and tests asked of their egress proxies is kept with the attempt and shown, and a task narrows the agent’s list',
+  async () => {
+    const ask = 'curl -s http://pypi.org:81/; curl -s -o /dev/null http://other.test/ https://a.test/';
+    const toml = '[agent]\nallowed_hosts = ["pypi.org"]\n[verifier]\nallowed_hosts = ["a.test"]\n';
+    const judge = `curl -s http://other.test/; ${GRADED}`;
+    const { trial } = await tried(`${ask}; echo right > answer.txt`, { toml, judge, network: ['pypi.org', 'a.test'] });
+    expect(trial).toMatchObject({ outcome: 'scored', rewards: { reward: 1 } });
+    const refused = 'refused: it is not in the list of this sandbox, 1 time\n';
+    expect(trial.outputs.map(({ program, stdout }) => [program, stdout])).toEqual([
+      ['agent', expect.stringMatching(/pypi\.org:81 was refused.*\nThis sandbox reaches pypi\.org\./)],
+      ['agent network', `pypi.org:81   ${refused}other.test:80   ${refused}a.test:443   ${refused}`],
+      ['verifier', expect.stringMatching(/other\.test:80 was refused.*\nThis sandbox reaches a\.test\..*\njudging\n/)],
+      ['verifier network', `other.test:80   ${refused}`],
+    ]);
+    expect(transcript(trial)).toContain(`▌agent network, other hosts\npypi.org:81   ${refused}`);
+  },
+);
+
+test.skipIf((await isolation()).kind !== 'bubblewrap')(
+  'a task whose hosts the agent’s list lacks is refused before a trial is opened',
+  async () => {
+    const before = await gateway.db.query.trials.findMany();
+    const toml = '[verifier]\nallowed_hosts = ["a.test"]\n';
+    await expect(tried('true', { toml, network: 'gateway' })).rejects.toThrow(
+      /lets its tests reach a\.test, and the run does not/,
+    );
+    expect(await gateway.db.query.trials.findMany()).toHaveLength(before.length);
+  },
+);
+
+test.each([
+  { sandbox: 'bubblewrap', task: 'folder' },
+  { sandbox: 'container', verifier_sandbox: 'bubblewrap', task: 'folder' },
+  { sandbox: 'container', task: 'train.jsonl#17' },
+])(
+  'where bubblewrap does not work, a trial with $sandbox, $verifier_sandbox and the task $task needs `--unsandboxed`',
+  async ({ task, ...kinds }) => {
+    const absent = async () => ({ kind: 'none', trouble: 'it is absent' }) as const;
+    const wanted = { task, config: runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, ...kinds }) };
+    await expect(requireIsolation({ ...wanted, unsandboxed: false }, absent)).rejects.toThrow(/--unsandboxed/);
+    await requireIsolation({ ...wanted, unsandboxed: true }, absent);
+  },
+);
+
+test('a trial whose agent and verifier run in containers needs no bubblewrap', async () => {
+  const containers = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, sandbox: 'container' });
+  await requireIsolation({ task: 'folder', config: containers, unsandboxed: false }, () =>
+    Promise.reject(new Error('asked')),
+  );
 });
 
 test('the reason of an agent that crashed names its exception, and its whole standard error is kept', async () => {
@@ -104,11 +164,13 @@ test('the tests of a task folder find the agent’s conversation in a file', asy
 
 test('a trial that is interrupted is sealed as cancelled', async () => {
   const stop = new AbortController();
-  setTimeout(() => stop.abort(new Error('interrupted')), 500);
   const before = new Set((await gateway.db.query.trials.findMany()).map(({ id }) => id));
-  await expect(tried('sleep 60', { signal: stop.signal })).rejects.toThrow('interrupted');
-  const [trial] = (await gateway.db.query.trials.findMany()).filter(({ id }) => !before.has(id));
-  expect(trial).toMatchObject({ outcome: 'cancelled', reason: 'interrupted' });
+  const opened = async () => (await gateway.db.query.trials.findMany()).filter(({ id }) => !before.has(id));
+  const interrupted = expect(tried('sleep 60', { signal: stop.signal })).rejects.toThrow('interrupted');
+  await until(async () => (await opened()).length > 0);
+  stop.abort(new Error('interrupted'));
+  await interrupted;
+  expect(await opened()).toMatchObject([{ outcome: 'cancelled', reason: 'interrupted' }]);
 });
 
 test('a task and an agent that do not exist are refused before a trial is opened', async () => {

@@ -2,11 +2,15 @@ import { randomUUID } from 'node:crypto';
 import { copyFiles } from '../../activities/sandbox/copy-files.ts';
 import { agentEnvironment } from '../../activities/environments/agent-environment.ts';
 import { Graders } from '../../activities/reward/graders.ts';
-import { createSandbox, type Sandbox } from '../../activities/sandbox/create-sandbox.ts';
+import { createSandbox } from '../../activities/sandbox/create-sandbox.ts';
+import type { Sandbox } from '../../activities/sandbox/empty-sandbox.ts';
 import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
 import { VerifierError } from '../../activities/sandbox/errors.ts';
-import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
+import { isolation, requireBubblewrap, type Isolation } from '../../activities/sandbox/isolation.ts';
 import { loadAgent, type Agent } from '../../activities/sandbox/load-agent.ts';
+import type { SandboxBackend } from '../../activities/sandbox/backend.ts';
+import type { VerifierPlace } from '../../activities/sandbox/host-sandboxes.ts';
+import { placeTask, requirePackages, type TaskPlace } from '../../activities/sandbox/place-task.ts';
 import { reachedNetwork } from '../../activities/sandbox/network.ts';
 import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
 import { loadTask } from '../../activities/tasks/load-task.ts';
@@ -19,8 +23,10 @@ import { samplingOf } from '../../activities/trial/open-trial.ts';
 import { limitVerifier } from '../../activities/trial/verify-trial.ts';
 import type { Environment } from '../../activities/environments/environment.ts';
 import { attemptKey } from '../../core/keys.ts';
+import type { AgentNetwork } from '../../core/networks.ts';
 import type { AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { hasImages } from '../../core/run-config/sandbox.ts';
 import { parseRowTask } from '../../core/run-config/task-source.ts';
 import type { Task } from '../../core/task.ts';
 import type { Database } from '../../store/database.ts';
@@ -29,6 +35,7 @@ import { findTrial } from '../../store/queries/find-trials.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import type { Outcome } from '../../store/schema.ts';
+import { toolsNotice } from './tools-notice.ts';
 
 export type Tryout = {
   /** A task's folder, or a row: `train.jsonl#17`. */
@@ -65,10 +72,11 @@ export async function tryAgent(
   signal: AbortSignal,
 ): Promise<string> {
   const { db, home, report } = place;
-  requireBubblewrap(await isolation(), place.unsandboxed);
-  const [task, agent] = [await findTask(named, config, home), await loadAgent(entry)];
-  requireNetwork(task, agent.name, reachedNetwork(await isolation(), config.network ?? agent.network));
-  const environment = await agentEnvironment(agent, { home, signal, report });
+  const { task, agent, environment, network, image, ...kinds } = await prepareTryout(
+    { task: named, agent: entry, config, agentSeconds },
+    place,
+    signal,
+  );
   const trialId = `try-${randomUUID().slice(0, 8)}`;
   const key = { trialId, attempt: ATTEMPT };
   await openAttempt(db, {
@@ -81,9 +89,17 @@ export async function tryAgent(
   let sealed: Ending | null = null;
   try {
     report(`trial ${trialId}: agent ${agent.name} on task ${task.name}`);
-    const sandbox = await createSandbox({ home, ...key, task, signal });
+    const sandbox = await createSandbox({ home, ...key, task, backend: kinds.backend, image, signal });
     sealed = await runAndVerify(
-      { task: within(task, config, agentSeconds), agent, environment, sandbox, network: config.network },
+      {
+        task,
+        agent,
+        environment,
+        sandbox,
+        ...kinds,
+        network,
+        model: config.model,
+      },
       key,
       place,
       signal,
@@ -98,9 +114,52 @@ export async function tryAgent(
     sealed ??= { outcome: signal.aborted ? 'cancelled' : 'infra_error', reason };
     throw error;
   } finally {
-    await destroySandbox({ home, ...key });
+    await destroySandbox({ home, ...key, backend: kinds.backend, verifier: kinds.verifier?.backend });
     if (sealed) await sealAttempt(db, { ...key, ...sealed, final: true });
   }
+}
+
+/** True when a program of a trial runs under bubblewrap on this host: its agent, its verifier, or the reward function of a row. */
+export const needsBubblewrap = (
+  { sandbox, verifier_sandbox: verifier }: Pick<RunConfig, 'sandbox' | 'verifier_sandbox'>,
+  isRow: boolean,
+): boolean => isRow || sandbox.kind === 'bubblewrap' || verifier?.kind === 'bubblewrap';
+
+/**
+ * Requires bubblewrap where a trial of this task needs it, unless the user allowed to run without.
+ * @throws TrialgateError `missing_prerequisite`
+ */
+export async function requireIsolation(
+  { task, config, unsandboxed }: Pick<Tryout, 'task' | 'config'> & Pick<TryoutPlace, 'unsandboxed'>,
+  found: () => Promise<Pick<Isolation, 'kind' | 'trouble'>> = isolation,
+): Promise<void> {
+  if (needsBubblewrap(config, parseRowTask(task) !== null)) requireBubblewrap(await found(), unsandboxed);
+}
+
+export type PreparedTryout = TaskPlace & {
+  task: Task;
+  agent: Agent;
+  environment: Environment | null;
+  /** What the agent reaches. */
+  network: AgentNetwork;
+};
+
+/**
+ * Finds what a trial needs: its task, its agent with its packages, and the kinds and images of its sandboxes.
+ * @throws TrialgateError `bad_input` for a wrong task or agent, `missing_prerequisite` when bubblewrap is needed and missing
+ */
+export async function prepareTryout(
+  { task: named, agent: entry, config, agentSeconds = Infinity }: Omit<Tryout, 'keep'>,
+  { home, unsandboxed, report }: Pick<TryoutPlace, 'home' | 'unsandboxed' | 'report'>,
+  signal: AbortSignal,
+): Promise<PreparedTryout> {
+  await requireIsolation({ task: named, config, unsandboxed });
+  const [task, agent] = [await findTask(named, config, home), await loadAgent(entry)];
+  const place = await placeTask(task, config, { home, signal, report });
+  const network = requireNetwork(task, agent.name, reachedNetwork(place.backend, config.network ?? agent.network));
+  requirePackages(agent, place);
+  const environment = await agentEnvironment(agent, { home, signal, report });
+  return { ...place, task: within(task, config, agentSeconds), agent, environment, network };
 }
 
 type Ending = {
@@ -114,11 +173,15 @@ type Work = {
   agent: Agent;
   environment: Environment | null;
   sandbox: Sandbox;
-  network: RunConfig['network'];
+  backend: SandboxBackend;
+  verifier: VerifierPlace | null;
+  network: AgentNetwork;
+  /** The folder or the name of the model that the engines run. */
+  model: string;
 };
 
 async function runAndVerify(
-  { task, agent, environment, sandbox, network }: Work,
+  { task, agent, environment, sandbox, backend, verifier, network, model }: Work,
   key: { trialId: string; attempt: number },
   { db, gatewayUrl, secret, home, report }: TryoutPlace,
   signal: AbortSignal,
@@ -127,11 +190,11 @@ async function runAndVerify(
     agent,
     task,
     sandbox,
-    isolation: await isolation(),
+    backend,
     environment,
     trialId: key.trialId,
     gateway: gatewayUrl,
-    network: network ?? agent.network,
+    network,
     apiKey: attemptKey(secret, key.trialId, key.attempt),
     model: 'policy',
     signal,
@@ -142,6 +205,8 @@ async function runAndVerify(
     `the agent ended after ${result.process.seconds.toFixed(1)} s${result.reason === null ? '' : `: ${result.reason}`}`,
   );
   await completeTrial(db, key);
+  const notice = await toolsNotice(db, key, model);
+  if (notice !== null) report(notice);
   const exhausted = (await findTrial(db, key.trialId))?.exhausted;
   const own = exhausted
     ? { outcome: 'truncated' as const, reason: exhausted }
@@ -150,7 +215,11 @@ async function runAndVerify(
       : { outcome: 'scored' as const };
   const graders = new Graders(home);
   try {
-    const { rewards, turnRewards, reason } = await judgeTrial({ db, graders }, { ...key, task, sandbox }, signal);
+    const { rewards, turnRewards, reason } = await judgeTrial(
+      { db, graders },
+      { ...key, task, sandbox, backend, verifier },
+      signal,
+    );
     return { reason, ...own, rewards, turnRewards };
   } catch (error) {
     if (!(error instanceof VerifierError)) throw error;
@@ -161,9 +230,11 @@ async function runAndVerify(
 }
 
 /** Finds a task's folder, or the row of a source that the settings name. */
-async function findTask(named: string, config: RunConfig, home: string): Promise<Task> {
+export async function findTask(named: string, config: RunConfig, home: string): Promise<Task> {
   const row = parseRowTask(named);
-  return row === null ? loadTask(named) : readRowTask(named, row, config, cacheOf(home));
+  return row === null
+    ? loadTask(named, { hasImages: hasImages(config.sandbox) })
+    : readRowTask(named, row, config, cacheOf(home));
 }
 
 /** Limits agent and verifier to the deadline of a run's trials. */

@@ -4,10 +4,11 @@ import { listFolder } from '../../activities/tasks/list-tasks.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
+import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
 import { calls, DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
 import { readTrialRecord } from '../show/trial-transcript.ts';
-import { tryAgent, type TryoutPlace } from './try-agent.ts';
+import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
 
 /** An agent that still works after this time has shown that it starts. */
 const AGENT_SECONDS = 60;
@@ -28,21 +29,20 @@ export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, sign
   return `agents and verifiers work (${trials.length} trial${trials.length === 1 ? '' : 's'} tried)`;
 }
 
-async function reasonNotToTry(
-  { engines, rollouts }: RunConfig,
-  { db, unsandboxed }: TryoutPlace,
-): Promise<string | null> {
+async function reasonNotToTry(config: RunConfig, { db, unsandboxed }: TryoutPlace): Promise<string | null> {
+  const { engines, rollouts, tasks } = config;
   if (rollouts === 'external') return 'your own program runs them';
   if (engines.length > 0) return 'the run has its own engines';
-  if ((await isolation()).kind !== 'bubblewrap' && !unsandboxed) return 'this machine runs no sandboxes';
+  if (!unsandboxed && needsBubblewrap(config, tasks.some(isRows)) && (await isolation()).kind !== 'bubblewrap')
+    return 'this machine runs no sandboxes';
   const pool = await db.select({ runId: replicas.runId }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));
   const owner = pool.find(({ runId }) => runId !== null)?.runId;
   return owner === undefined ? null : `the engines belong to run ${owner} until that ends`;
 }
 
 /** Returns trials in which every agent and every source has its turn. */
-async function pairsOf({ agents, tasks }: RunConfig): Promise<{ agent: AgentEntry; task: string }[]> {
-  const firsts = await Promise.all(tasks.map(firstTask));
+async function pairsOf({ agents, tasks, sandbox }: RunConfig): Promise<{ agent: AgentEntry; task: string }[]> {
+  const firsts = await Promise.all(tasks.map((source) => firstTask(source, sandbox)));
   const count = Math.max(agents.length, firsts.length);
   return Array.from({ length: count }, (_, i) => ({
     agent: agents[i % agents.length],
@@ -50,9 +50,9 @@ async function pairsOf({ agents, tasks }: RunConfig): Promise<{ agent: AgentEntr
   })).flatMap(({ agent, task }) => (agent === undefined || task === undefined ? [] : [{ agent, task }]));
 }
 
-async function firstTask(source: TaskSource): Promise<string> {
+async function firstTask(source: TaskSource, sandbox: SandboxSetting): Promise<string> {
   if (isRows(source)) return rowTask(rowsLabel(source), 0);
-  const [first = ''] = await listFolder(typeof source === 'string' ? source : source.folder);
+  const [first = ''] = await listFolder(typeof source === 'string' ? source : source.folder, sandbox);
   return first;
 }
 

@@ -13,6 +13,7 @@ import type { Deployment } from '../config/schema.ts';
 import { readTrialRecord, transcript } from '../show/trial-transcript.ts';
 import { checkEngines } from './check-engines.ts';
 import { withStore } from './connect.ts';
+import { livingState } from '../supervisor/state.ts';
 import { readRunFile } from './read-run-file.ts';
 import { tryAgent } from './try-agent.ts';
 import { withEngine } from './with-engine.ts';
@@ -29,7 +30,9 @@ export async function tryCommand(deployment: Deployment, options: Options, signa
   if (run !== undefined && !isRunFile(run))
     throw new TrialgateError('bad_input', `--run: with --engine it is a run file, and there is no file ${run}`);
   const config = await settingsOfTrials(null, run);
-  await checkEngines([engine], { ...config, engines: [engine] }, { anyModel: run === undefined });
+  await checkEngines([engine], { ...config, engines: [engine] }, connectionsOf(deployment), {
+    anyModel: run === undefined,
+  });
   return withEngine(deployment, engine, signal, (own) => tryAt(own, deployment, { ...options, keep }, signal));
 }
 
@@ -43,9 +46,8 @@ async function tryAt(
   const { gatewayUrl, secret } = connectionsOf(at);
   return withStore(at, async (db) => {
     const tryout = {
-      task: parseRowTask(options.task) && !existsSync(before(options.task)) ? options.task : resolve(options.task),
-      agent: isAgentPath(options.agent) ? resolve(options.agent) : options.agent,
-      config: await settingsOfTrials(db, options.run),
+      ...taskAndAgent(options),
+      config: await settingsOfTrials(db, options.run, engineModel(home)),
       keep,
     };
     const report = (line: string) => console.error(line);
@@ -71,13 +73,32 @@ async function tryAt(
   });
 }
 
-/** Returns the part of a row's task that may be a file. */
-const before = (task: string): string => task.slice(0, task.lastIndexOf('#'));
+/** Returns the model of the deployment's own engine. */
+function engineModel(home: string): string | undefined {
+  const model = livingState(home)?.settings?.['model'];
+  return typeof model === 'string' ? model : undefined;
+}
+
+/** Returns a task and an agent of the command line as `tryAgent` takes them. */
+export const taskAndAgent = ({ task, agent }: { task: string; agent: string }): { task: string; agent: string } => ({
+  task: taskPath(task),
+  agent: isAgentPath(agent) ? resolve(agent) : agent,
+});
+
+/** Returns the task with an absolute path. A row of a dataset on the hub has none. */
+export function taskPath(task: string): string {
+  const isOnHub = parseRowTask(task) !== null && !existsSync(task.slice(0, task.lastIndexOf('#')));
+  return isOnHub ? task : resolve(task);
+}
 
 /** Returns the settings of a run, of a run file, or the defaults. Only those that concern a trial are used. */
-async function settingsOfTrials(db: Database | null, run: string | undefined): Promise<RunConfig> {
-  if (run === undefined) return runConfig.parse({ model: 'policy', tasks: ['none'], iterations: 1 });
+export async function settingsOfTrials(
+  db: Database | null,
+  run: string | undefined,
+  model = 'policy',
+): Promise<RunConfig> {
+  if (run === undefined) return runConfig.parse({ model, tasks: ['none'], iterations: 1 });
   return db === null || isRunFile(run) ? readRunFile(run) : readRun(db, run);
 }
 
-const isRunFile = (run: string): boolean => /[/.]/.test(run) && existsSync(run);
+export const isRunFile = (run: string): boolean => /[/.]/.test(run) && existsSync(run);

@@ -4,7 +4,8 @@ import type { RunStatusReport } from '../../workflows/messages.ts';
 import { progressLine } from '../progress.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import type { DeploymentClients } from './connect.ts';
-import { readProgress } from './run-progress.ts';
+import { progressTexts, readProgress } from './run-progress.ts';
+import { readStepProgress } from './step-progress.ts';
 
 const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
 
@@ -22,12 +23,7 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
       const report = await handle.query<RunStatusReport>('status').catch(() => null);
       const progress = await readProgress(db, runId).catch(() => null);
       if (progress) {
-        const phase = report?.phase ?? progress.status;
-        const detail = progress.reason ?? progress.trials;
-        line.show(
-          `${runId}: ${progress.title}, ${phase}: ${detail}`,
-          `${runId}: ${progress.title}, ${progress.reason ?? phase}`,
-        );
+        line.show(...progressTexts(runId, progress, report, await readStepProgress(client, report)));
         iterationsPrinted = await printIterations(iterationsPrinted);
         if (ENDED.includes(progress.status)) return throwUnlessCompleted(runId, progress.status, progress.reason);
       } else if (await endedEarly()) {

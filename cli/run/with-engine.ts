@@ -16,7 +16,15 @@ export async function withEngine<T>(
   body: (own: Deployment) => Promise<T>,
 ): Promise<T> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-try-'));
-  const { database_url: _database, gateway_url: _gateway, admin_key: _key, secret: _secret, ...rest } = deployment;
+  const {
+    database_url: _database,
+    gateway_url: _gateway,
+    admin_key: _key,
+    secret: _secret,
+    engines_file: _file,
+    engines_kubernetes: _kubernetes,
+    ...rest
+  } = deployment;
   const own: Deployment = { ...rest, home, engines: [engine], gateways: 1, gateway_port: 0, postgres_port: 0 };
   try {
     const stack = await startStack({ config: own, only: ['postgres', 'gateway'] }, signal);

@@ -1,5 +1,5 @@
 import { and, count, eq, inArray, sql } from 'drizzle-orm';
-import { constrainedAdvice } from '../../gateway/chat/framework-modes.ts';
+import { constrainedAdvice } from '../../gateway/calls/sampling/framework-modes.ts';
 import type { Database } from '../../store/database.ts';
 import { calls, runs, trials } from '../../store/schema.ts';
 

@@ -1,4 +1,4 @@
-import { and, asc, count, eq } from 'drizzle-orm';
+import { and, asc, count, eq, inArray, type SQL } from 'drizzle-orm';
 import { readRun } from '../../activities/run/read-run.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import type { Database } from '../../store/database.ts';
@@ -80,11 +80,21 @@ export type RunRecord = {
   config: unknown;
 };
 
-/** Reads the record that `show RUN --json` prints. docs/show.md documents its format. */
-export async function readRunRecord(db: Database, runId: string): Promise<RunRecord> {
+/**
+ * Reads the record that `show RUN --json` prints. docs/show.md documents its format.
+ * @param only the groups that are counted; absent: all of the run
+ */
+export async function readRunRecord(db: Database, runId: string, only?: SQL): Promise<RunRecord> {
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists all runs`);
   const { reward_weights: weights } = await readRun(db, runId);
+  const counted =
+    only &&
+    db
+      .select({ id: groups.id })
+      .from(groups)
+      .where(and(eq(groups.runId, runId), only));
+  const ofCounted = counted && inArray(trials.groupId, counted);
   const [takes, versions, confirmed, files, quarantined, trialRows, tried, callCounts] = await Promise.all([
     db
       .select()
@@ -99,18 +109,18 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
       .select({ group: groups, trial: trials })
       .from(groups)
       .leftJoin(trials, eq(trials.groupId, groups.id))
-      .where(eq(groups.runId, runId)),
+      .where(and(eq(groups.runId, runId), only)),
     db
       .select({ trialId: attempts.trialId, outcome: attempts.outcome })
       .from(attempts)
       .innerJoin(trials, eq(trials.id, attempts.trialId))
-      .where(eq(trials.runId, runId))
+      .where(and(eq(trials.runId, runId), ofCounted))
       .orderBy(asc(attempts.attempt)),
     db
       .select({ groupId: trials.groupId, continuation: calls.continuation, calls: count() })
       .from(calls)
       .innerJoin(trials, and(eq(trials.id, calls.trialId), eq(trials.attempt, calls.attempt)))
-      .where(and(eq(trials.runId, runId), eq(calls.status, 'completed')))
+      .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), ofCounted))
       .groupBy(trials.groupId, calls.continuation),
   ]);
   const attemptsOf = tally(tried.map((row) => row.trialId));

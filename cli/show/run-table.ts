@@ -1,4 +1,5 @@
 import type { RunRecord, Summary } from './run-record.ts';
+import { stepFigures } from './step-figures.ts';
 import { table } from './table.ts';
 
 const PHASES = ['rollout', 'batch', 'train', 'publish'];
@@ -26,6 +27,7 @@ export function runTable(record: Omit<RunRecord, 'config'>): string {
     ...(isAsync ? ['staleness mean/max'] : []),
   ];
   const [before, ...later] = record.evaluations;
+  const figures = stepFigures(done);
   return [
     ...(before ? [evaluationLine(before)] : []),
     rows.length ? table([...header, ...PHASES.map((phase) => `${phase} s`)], rows) : 'no iteration yet',
@@ -33,6 +35,7 @@ export function runTable(record: Omit<RunRecord, 'config'>): string {
       skipped === null ? [] : [`iteration ${iteration} made no update: ${skipped}`],
     ),
     ...done.flatMap((row) => noSignal(row) ?? []),
+    ...(figures === null ? [] : [figures]),
     ...prunedLine(record),
     ...record.quarantined.map(({ task, reason }) => `quarantined: ${task.split('/').at(-1)}: ${reason}`),
     ...later.map(evaluationLine),
@@ -75,9 +78,16 @@ const outcomes = (row: Summary): string =>
     .map(([outcome, count]) => `${count} ${outcome}`)
     .join(', ') || 'none';
 
-function rewards({ reward, pass_rate }: Summary): [string, string, string, string] {
-  if (!reward || pass_rate === null) return ['–', '–', '–', '–'];
-  return [reward.mean.toFixed(3), reward.median.toFixed(3), reward.std.toFixed(3), percent(pass_rate)];
+function rewards(row: Summary): [string, string, string, string] {
+  const { reward } = row;
+  if (!reward) return ['–', '–', '–', '–'];
+  return [reward.mean.toFixed(3), reward.median.toFixed(3), reward.std.toFixed(3), passRate(row)];
+}
+
+/** Returns the share of trials with a reward of 1 or more. If that is none and rewards are above 0, the text says so. */
+export function passRate({ reward, pass_rate }: Summary): string {
+  if (!reward || pass_rate === null) return '–';
+  return pass_rate === 0 && reward.mean > 0 ? '0%: no reward ≥ 1' : percent(pass_rate);
 }
 
 const staleness = ({ batch }: RunRecord['iterations'][number]): string =>

@@ -1,4 +1,8 @@
-import { expect, test } from 'vitest';
+import { and, eq, not } from 'drizzle-orm';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { groups, iterations, policyVersions, runs, trials } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
@@ -50,6 +54,33 @@ test('a run’s trials are listed with their rewards and reasons, all of them or
   expect(trialsTable(failed)).toMatch(/listed-0\.1-0-1 +add +oneshot +1 +agent_error +– +0 +KeyError: 7/);
   expect(trialsTable(await listRunTrials(store.db, 'listed', { outcome: 'open' }))).toBe('no such trials');
   await expect(listRunTrials(store.db, 'unknown')).rejects.toThrow(/there is no run unknown/);
+});
+
+test('an agent from a file is listed by the name in the file, and by the name of the file when the file is gone', async () => {
+  await runWith('named', [[1, 1]], 1);
+  const folder = await mkdtemp(join(tmpdir(), 'trialgate-agent-'));
+  onTestFinished(() => rm(folder, { recursive: true }));
+  const file = join(folder, 'agent.yaml');
+  await writeFile(file, 'name: reviewer\ncommand: [/bin/true]\n');
+  const isFirst = eq(trials.id, 'named-0.1-0-0');
+  await store.db.update(trials).set({ agent: file }).where(isFirst);
+  await store.db
+    .update(trials)
+    .set({ agent: '/gone/solver.yaml' })
+    .where(and(eq(trials.runId, 'named'), not(isFirst)));
+  const lines = await listRunTrials(store.db, 'named');
+  expect(lines.map(({ agent, agent_name }) => [agent, agent_name])).toEqual([
+    [file, 'reviewer'],
+    ['/gone/solver.yaml', 'solver'],
+  ]);
+  expect(trialsTable(lines)).toMatch(/named-0\.1-0-0 +add +reviewer +1/);
+});
+
+test('the table of a run says so when rewards are above 0 and no trial has a reward of 1 or more', async () => {
+  await runWith('partial', [[0.5, 0.25]], 1);
+  expect(runTable(await readRunRecord(store.db, 'partial'))).toContain('0.375   0.375  0.125  0%: no reward ≥ 1');
+  await runWith('lost', [[0, 0]], 1);
+  expect(runTable(await readRunRecord(store.db, 'lost'))).not.toContain('no reward ≥ 1');
 });
 
 test('`show` says that a step has no learning signal when the rewards of each group are equal', async () => {

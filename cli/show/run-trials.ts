@@ -3,6 +3,7 @@ import { readRun } from '../../activities/run/read-run.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import type { Database } from '../../store/database.ts';
 import { groups, trials, type Outcome } from '../../store/schema.ts';
+import { agentName } from './agent-name.ts';
 import { table } from './table.ts';
 
 export type TrialLine = {
@@ -10,7 +11,9 @@ export type TrialLine = {
   /** Null in an evaluation. */
   iteration: number | null;
   task: string | null;
+  /** The label of the agent: a name, the path of a file, or the place of an agent within the run file. */
   agent: string | null;
+  agent_name: string | null;
   attempt: number;
   /** Null while the trial has none. */
   outcome: Outcome | null;
@@ -28,7 +31,7 @@ export async function listRunTrials(
   runId: string,
   only: { outcome?: Outcome | 'open'; iteration?: number } = {},
 ): Promise<TrialLine[]> {
-  const { reward_weights: weights } = await readRun(db, runId);
+  const { reward_weights: weights, agents } = await readRun(db, runId);
   const { outcome, iteration } = only;
   const rows = await db
     .select({ group: groups, trial: trials })
@@ -42,11 +45,16 @@ export async function listRunTrials(
       ),
     )
     .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.trialIndex));
+  const labels = new Set(rows.flatMap(({ trial: { agent } }) => agent ?? []));
+  const names = new Map(
+    await Promise.all([...labels].map(async (label) => [label, await agentName(agents, label)] as const)),
+  );
   return rows.map(({ group, trial }) => ({
     trial: trial.id,
     iteration: group.iteration,
     task: trial.task,
     agent: trial.agent,
+    agent_name: trial.agent === null ? null : (names.get(trial.agent) ?? null),
     attempt: trial.attempt,
     outcome: trial.outcome,
     reward: trial.rewards ? weightedReward(trial.rewards, weights) : null,
@@ -59,10 +67,10 @@ export function trialsTable(lines: readonly TrialLine[]): string {
   if (lines.length === 0) return 'no such trials';
   return table(
     ['trial', 'task', 'agent', 'attempt', 'outcome', 'reward', 'calls', 'reason'],
-    lines.map(({ trial, task, agent, attempt, outcome, reward, calls, reason }) => [
+    lines.map(({ trial, task, agent_name: agent, attempt, outcome, reward, calls, reason }) => [
       trial,
       task?.split('/').at(-1) ?? '–',
-      agent?.split('/').at(-1) ?? '–',
+      agent ?? '–',
       String(attempt),
       outcome ?? 'open',
       reward === null ? '–' : reward.toFixed(3),

@@ -3,7 +3,7 @@ import { networkNotice } from '../../activities/sandbox/network-notice.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
-import type { RunStatusReport } from '../../workflows/messages.ts';
+import type { RunStatus } from '../run/query-status.ts';
 import { constrainedNotices, readConstrained } from './constrained-calls.ts';
 import { printInfraErrors, readInfraErrors } from './infra-errors.ts';
 import { readRunRecord, type RunRecord } from './run-record.ts';
@@ -17,7 +17,7 @@ export async function show(
   db: Database,
   id: string | undefined,
   json: boolean,
-  ask: (runId: string) => Promise<RunStatusReport | null>,
+  ask: (runId: string) => Promise<RunStatus | null>,
 ): Promise<string> {
   const print = <T>(value: T, text: (value: T) => string): string =>
     json ? JSON.stringify(value, null, 2) : text(value);

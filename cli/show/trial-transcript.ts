@@ -78,7 +78,8 @@ export function transcript(trial: TrialRecord): string {
       lines.push('', `▌assistant   [${facts.join(', ')}]`, textOf(call.reply?.content ?? null));
     }
     for (const { program, stdout, stderr } of trial.outputs.filter((each) => each.attempt === attempt.attempt)) {
-      if (stdout.trim()) lines.push('', `▌${program}, standard output`, stdout.trimEnd());
+      const heading = program.endsWith(' network') ? `${program}, other hosts` : `${program}, standard output`;
+      if (stdout.trim()) lines.push('', `▌${heading}`, stdout.trimEnd());
       if (stderr.trim()) lines.push('', `▌${program}, standard error`, stderr.trimEnd());
     }
   }

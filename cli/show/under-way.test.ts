@@ -4,11 +4,11 @@ import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { groups, iterations, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
-import type { RunStatusReport } from '../../workflows/messages.ts';
+import type { RunStatus } from '../run/query-status.ts';
 import { show } from './show.ts';
 
 const store = useDatabase();
-const report: RunStatusReport = {
+const report: RunStatus = {
   run: 'run',
   phase: 'rollout',
   iteration: 1,
@@ -22,6 +22,7 @@ const report: RunStatusReport = {
   until: '2026-01-01T01:00:00.000Z',
   groups: [],
   reason: null,
+  step: null,
 };
 
 test('`show` says what a run waits for and lists its open groups, also those with stragglers; without Temporal it only lists the groups', async () => {

@@ -3,7 +3,7 @@ import { isCurrentAttempt } from '../../store/queries/current-attempt.ts';
 import { isLive } from '../../store/queries/takes.ts';
 import type { Database } from '../../store/database.ts';
 import { attempts, groups, trials } from '../../store/schema.ts';
-import type { RunStatusReport } from '../../workflows/messages.ts';
+import type { RunStatus } from '../run/query-status.ts';
 import { table } from './table.ts';
 
 export type UnderWay = {
@@ -11,6 +11,8 @@ export type UnderWay = {
   phase: string | null;
   waits_for: string | null;
   until: string | null;
+  /** The work of the trainer or the publisher. It is null when neither works for the run. */
+  step: string | null;
   groups: {
     id: string;
     task: string;
@@ -21,7 +23,7 @@ export type UnderWay = {
 };
 
 /** Returns a run's open groups, from the store, and what the run waits for, from its workflow's report. */
-export async function readUnderWay(db: Database, runId: string, report: RunStatusReport | null): Promise<UnderWay> {
+export async function readUnderWay(db: Database, runId: string, report: RunStatus | null): Promise<UnderWay> {
   const ended = sql<number>`count(${trials.outcome})::int`;
   const running = sql<number>`count(${attempts.trialId}) filter (where ${trials.outcome} is null and ${attempts.endedAt} is null)::int`;
   const rows = await db
@@ -34,11 +36,12 @@ export async function readUnderWay(db: Database, runId: string, report: RunStatu
     // A step may wait for a straggler of a group that has ended.
     .having(sql`${groups.endedAt} is null or ${running} > 0`)
     .orderBy(asc(groups.iteration), asc(groups.ordinal));
-  const { phase = null, waits_for = null, until = null } = report ?? {};
+  const { phase = null, waits_for = null, until = null, step = null } = report ?? {};
   return {
     phase,
     waits_for,
     until,
+    step,
     groups: rows.map(({ group, ...counts }) => ({
       id: group.id,
       task: group.task,
@@ -50,7 +53,7 @@ export async function readUnderWay(db: Database, runId: string, report: RunStatu
 }
 
 /** Returns text that says what the run waits for, with a line for each group. */
-export function printUnderWay(runId: string, { phase, waits_for, until, groups: open }: UnderWay): string[] {
+export function printUnderWay(runId: string, { phase, waits_for, until, step, groups: open }: UnderWay): string[] {
   const what = waits_for === null ? '' : `, waits for ${waits_for}${until === null ? '' : `, until ${until}`}`;
   const rows = open.map((group) => [
     group.id.slice(runId.length + 1),
@@ -61,7 +64,7 @@ export function printUnderWay(runId: string, { phase, waits_for, until, groups: 
     group.until ?? '–',
   ]);
   return [
-    ...(phase === null ? [] : [`${phase}${what}`]),
+    ...(phase === null ? [] : [`${phase}${what}${step === null ? '' : `: ${step}`}`]),
     ...(rows.length > 0 ? [table(['group', 'task', 'trials', 'until'], rows)] : []),
   ];
 }

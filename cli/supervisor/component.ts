@@ -22,8 +22,12 @@ export type Component = {
   isReady(pid: number, signal: AbortSignal): Promise<boolean>;
   /** Runs once after it became ready, before the components that need it start. */
   afterReady?(signal: AbortSignal): Promise<void>;
+  /** Returns the sentence in the log of a start that failed which says that no start can succeed, if there is one. */
+  faultIn?(log: readonly string[]): string | null;
   /** False when it lives but will never serve again. Called every few seconds. */
   isHealthy?(signal: AbortSignal): Promise<boolean>;
+  /** Removes what the component leaves behind. Called after each end of the component. */
+  afterEnd?(): void;
   readyWithinMs: number;
   stopSignal: NodeJS.Signals;
   stopWithinMs: number;

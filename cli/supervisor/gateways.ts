@@ -27,9 +27,3 @@ export function gatewayPorts({
 
 /** True for the name of a gateway's component. */
 export const isGateway = (component: string): boolean => /^gateway(-\d+)?$/.test(component);
-
-/** Returns the URL of a gateway. One that listens on every address is reached on loopback. */
-export function reachableAt(host: string, port: number): string {
-  const reachable = ['0.0.0.0', '::'].includes(host) ? LOOPBACK : host;
-  return `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${port}`;
-}

@@ -42,7 +42,10 @@ export async function keepAlive(component: Component, context: Context, signal: 
   context.report({ status: 'stopped', process: null, detail: null });
 }
 
-/** Runs a component once, from its preparation to the end of its process group. Returns the reason of the end. */
+/**
+ * Runs a component once, from its preparation to the end of its process group. Returns the reason of the end.
+ * @throws TrialgateError when no other start can succeed
+ */
 async function runOnce(
   component: Component,
   context: Context,
@@ -62,18 +65,26 @@ async function runOnce(
   const leader = identify(child.pid);
   context.report({ process: leader });
   const life = AbortSignal.any([signal, over.signal]);
+  let wasReady = false;
+  const nowReady = (): void => {
+    wasReady = true;
+    onReady();
+  };
   try {
-    const trouble = await serve(component, leader, context, onReady, life).catch((error: unknown) => {
+    const trouble = await serve(component, leader, context, nowReady, life).catch((error: unknown) => {
       if (!life.aborted) throw error;
     });
     if (trouble) return trouble;
     if (signal.aborted) return 'stopped';
     const how = await ended;
+    const fault = wasReady ? null : component.faultIn?.(lastLines(context.log, 1_000, logFrom));
+    if (fault) throw new TrialgateError('bad_input', fault);
     // A process that was killed wrote no reason to its log.
     const last = how.includes('SIGKILL') ? '' : errorSummary(lastLines(context.log, 12, logFrom));
     return `${how}${last ? `: ${last}` : ''}`;
   } finally {
     await endGroup(leader, component.stopSignal, component.stopWithinMs);
+    component.afterEnd?.();
   }
 }
 

@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
 import os from 'node:os';
 import path from 'node:path';
-import type { Deployment } from '../config/schema.ts';
+import { hasOwnEngine, type Deployment } from '../config/schema.ts';
 import { secretsOf } from '../config/secrets.ts';
 import { homeFolders } from '../folders.ts';
 import { makePrivate } from '../private-folder.ts';
-import { gatewayPorts, LOOPBACK, reachableAt, type OwnGateway } from './gateways.ts';
+import { reachableAt } from '../../core/reachable-at.ts';
+import { gatewayPorts, LOOPBACK, type OwnGateway } from './gateways.ts';
 import { HeldPorts } from './ports.ts';
 import { readState } from './state.ts';
 
@@ -62,14 +63,21 @@ export async function makePlan(config: Deployment): Promise<Plan> {
     gateways,
     gatewayUrls: config.gateway_url ?? gateways.map(({ url }) => url),
     engineSocket,
-    engines: config.engines.length ? config.engines : [`unix:${engineSocket}`],
+    engines: hasOwnEngine(config) ? [`unix:${engineSocket}`] : config.engines,
   };
 }
 
-/** Returns the folder of the deployment's sockets. Linux limits a socket's path to 107 bytes, so a long home has its sockets in the temporary folder. */
-export function socketFolder(home: string): string {
+/** Returns the folder of the deployment's sockets. */
+export const socketFolder = (home: string): string => folderForSockets(home, 'supervisor.sock');
+
+/** Returns the folder for temporary files of the deployment's vLLM. Its processes talk over sockets there, whose names are UUIDs. */
+export const vllmTemporaryFolder = (home: string): string =>
+  path.join(folderForSockets(home, `vllm/${'-'.repeat(36)}`), 'vllm');
+
+/** Linux limits a socket's path to 107 bytes, so a long home has its sockets in the temporary folder. */
+function folderForSockets(home: string, longestName: string): string {
   const folder = homeFolders(home).run;
-  if (Buffer.byteLength(path.join(folder, 'supervisor.sock')) <= 107) return folder;
+  if (Buffer.byteLength(path.join(folder, longestName)) <= 107) return folder;
   const digest = createHash('sha256').update(home).digest('hex').slice(0, 16);
   return path.join(os.tmpdir(), `trialgate-${digest}`);
 }

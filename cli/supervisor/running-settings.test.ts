@@ -1,11 +1,11 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { resolveConfig } from '../config/resolve.ts';
 import { EXIT } from '../exit.ts';
-import { INSTALLS } from '../folders.ts';
+import { homeFolders, INSTALLS } from '../folders.ts';
 import { identify } from './processes.ts';
 import { runningSettings } from './running-settings.ts';
 import { readState, writeState } from './state.ts';
@@ -69,6 +69,20 @@ test('`up` with another model names the command that switches the engine alone',
     /\n {2}model: .*SmolLM2-135M-Instruct → org\/name\nTo apply this: `npx trialgate engine use org\/name`\n$/,
   );
   expect(status).toBe(EXIT.badInput);
+});
+
+test('only its owner can read the state of a deployment, because arguments of its engine may be secret', () => {
+  expect(statSync(homeFolders(home).state).mode & 0o777).toBe(0o600);
+});
+
+test('`config` writes nothing: it makes no secrets in place of deleted ones, and compares all settings but the secret ones', () => {
+  rmSync(homeFolders(home).secrets);
+  const before = readdirSync(home);
+  const found = JSON.parse(
+    trialgate(['config', '--json'], { TRIALGATE_SECRET: 'another secret of some length' }).stdout,
+  );
+  expect(Object.keys(found).filter((key) => 'running' in found[key])).toEqual(['gateway_port', 'gateways']);
+  expect(readdirSync(home)).toEqual(before);
 });
 
 test.each([

@@ -1,6 +1,8 @@
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { resolveModel } from '../../activities/run/resolve-paths.ts';
 import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
+import { chooseModel, endOtherChoice } from '../config/engine-choice.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Component } from './component.ts';
@@ -12,11 +14,13 @@ import { makePlan, type Plan } from './plan.ts';
 import type { HeldPorts } from './ports.ts';
 import { identify } from './processes.ts';
 import { reap } from './reap.ts';
-import { runningSettings, type RunningSettings } from './running-settings.ts';
-import { readState, writeState, type ComponentState, type StackState } from './state.ts';
+import { runningSettings } from './running-settings.ts';
+import { hasModel, readState, writeState, type ComponentState, type StackState } from './state.ts';
 
 export type StackOptions = {
   config: Deployment;
+  /** The model that is configured where this starts (`ResolvedConfig`). `engine use` chooses another for as long as it stays. */
+  configuredModel?: string | null;
   /** The components to start; all of them by default. */
   only?: readonly ComponentName[];
   /** Replaces the deployment's own components. */
@@ -56,8 +60,10 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
       await lock.release();
     };
     try {
-      if (components.some(({ name }) => name === 'vllm'))
+      if (components.some(({ name }) => name === 'vllm')) {
+        endOtherChoice(home, options.config.model);
         control = await serveControl(home, modelSwitch(options, plan, watched));
+      }
       await watched.allReady(signal);
     } catch (error) {
       watched.mark(signal.aborted ? 'stopping' : 'failed', signal.aborted ? null : error);
@@ -73,7 +79,7 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
   }
 }
 
-/** Returns what replaces the engine alone: gateways and workers reach the next one at the same socket. */
+/** Returns what replaces the engine alone, and keeps the choice: gateways and workers reach the next one at the same socket. */
 function modelSwitch(options: StackOptions, plan: Plan, watched: ReturnType<typeof watch>): SwitchModel {
   let model = plan.config.model;
   let isSwitching = false;
@@ -82,18 +88,21 @@ function modelSwitch(options: StackOptions, plan: Plan, watched: ReturnType<type
     const changed = { ...plan, config: { ...config, model: next } };
     const { components } = options.components?.(changed) ?? componentsOf(changed, ['vllm']);
     const engine = components.find(({ name }) => name === 'vllm');
-    if (engine) await watched.replace(engine, runningSettings(changed.config, plan.ports));
+    if (engine) await watched.replace(engine, resolveModel(next));
   };
+  const keep = (next: string): void => chooseModel(plan.config.home, next, options.configuredModel ?? null);
   return async (next, signal) => {
     if (isSwitching)
       throw new TrialgateError(
         'pool_busy',
         'the engine is being switched to another model already: try again when `npx trialgate status` shows that it is ready',
       );
+    if (watched.hasModel(next)) return keep(next);
     isSwitching = true;
     try {
       await start(next);
       await watched.untilReady('vllm', signal);
+      keep(next);
       model = next;
     } catch (error) {
       await start(model);
@@ -167,8 +176,9 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
       }
       this.mark('ready', null);
     },
-    /** Ends the component of the same name and starts this one in its place. From then on the deployment runs with `settings`. */
-    async replace(component: Component, settings: RunningSettings) {
+    hasModel: (model: string) => hasModel(state, model),
+    /** Ends the component of the same name and starts this one in its place. From then on the deployment runs with `model`. */
+    async replace(component: Component, model: string) {
       const at = lives.findIndex((life) => life.component.name === component.name);
       const [life, entry] = [lives[at], byName.get(component.name)];
       requireReady();
@@ -176,7 +186,7 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
       await life?.done;
       requireReady();
       if (entry) Object.assign(entry, { address: component.address, status: 'waiting', restarts: 0 });
-      state.settings = settings;
+      state.settings = { ...state.settings, model };
       lives[at] = begin(component);
       publish();
     },

@@ -49,8 +49,13 @@ export function readState(home: string): StackState | null {
 
 export function writeState(home: string, state: StackState): void {
   mkdirSync(home, { recursive: true });
-  writeAtomically(homeFolders(home).state, `${JSON.stringify(state, null, 2)}\n`);
+  // Arguments of the engine may be secret, such as --hf-token.
+  writeAtomically(homeFolders(home).state, `${JSON.stringify(state, null, 2)}\n`, 0o600);
 }
+
+/** True when the deployment's own engine is ready and runs the model of this folder or name. */
+export const hasModel = ({ settings, components }: StackState, model: string): boolean =>
+  settings?.['model'] === model && components.some(({ name, status }) => name === 'vllm' && status === 'ready');
 
 /** Returns the state of a stack whose supervisor lives, otherwise null. */
 export function livingState(home: string): StackState | null {

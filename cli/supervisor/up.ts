@@ -3,7 +3,6 @@ import { closeSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TrialgateError, type ErrorCode } from '../../core/errors.ts';
-import { forgetChoice } from '../config/engine-choice.ts';
 import { variableOf, type SettingKey } from '../config/settings.ts';
 import { homeFolders, INSTALLS } from '../folders.ts';
 import type { Asked } from '../options.ts';
@@ -53,13 +52,20 @@ export async function up(options: UpOptions, signal: AbortSignal): Promise<{ sta
   }
 }
 
-/** Passes flags as variables, because every user can see a process's arguments. */
+/**
+ * Passes flags as variables, because every user can see a process's arguments. The model is no secret and stays a flag: a variable would
+ * count as the configured model, which `engine use` chooses another over.
+ */
 function spawnSupervisor({ config: { home }, flags, file }: Asked, logFile: string): number {
-  // The supervisor gets the flag as a variable, and a variable does not end an earlier choice.
-  if (flags.model !== undefined) forgetChoice(home);
-  const given = Object.entries(flags).map(([key, value]) => [variableOf(key as SettingKey), value] as const);
+  const { model, ...others } = flags;
+  const given = Object.entries(others).map(([key, value]) => [variableOf(key as SettingKey), value] as const);
   const log = openLog(logFile);
-  const args = [INSTALLS.main, 'supervise', ...(file ? ['--config', file] : [])];
+  const args = [
+    INSTALLS.main,
+    'supervise',
+    ...(file ? ['--config', file] : []),
+    ...(model === undefined ? [] : ['--model', model]),
+  ];
   const child = spawn(INSTALLS.node, args, {
     detached: true,
     stdio: ['ignore', log, log],

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -12,6 +12,7 @@ import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
 import { resolveConfig } from '../config/resolve.ts';
 import type { Asked } from '../options.ts';
 import { environment, type Component } from './component.ts';
+import { requestModel } from './control.ts';
 import type { Components } from './components/all.ts';
 import { isAlive } from './processes.ts';
 import type { Plan } from './plan.ts';
@@ -27,7 +28,9 @@ let stack: Stack;
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'trialgate-use-model-'));
-  for (const name of ['first', 'second', 'broken', 'slow']) await mkdir(join(folder, name));
+  for (const name of ['first', 'second', 'third', 'broken', 'slow', 'empty']) await mkdir(join(folder, name));
+  for (const name of ['first', 'second', 'third', 'broken', 'slow'])
+    await writeFile(join(folder, name, 'config.json'), '{}');
   for (const table of [replicas, runs]) await store.db.delete(table);
   stack = await startStack({ config: asked({ model: join(folder, 'first') }).config, components }, never);
 });
@@ -68,7 +71,7 @@ function components(plan: Plan): Components {
 }
 
 const use = (name: string, signal = never, onChange = (): void => {}) =>
-  useModel(asked(), join(folder, name), onChange, signal);
+  useModel(asked().config, join(folder, name), onChange, signal);
 const component = (name: string) => stack.state().components.find((each) => each.name === name);
 const engineRuns = () => {
   const pid = component('vllm')?.process?.pid;
@@ -89,6 +92,30 @@ test('`engine use` starts the engine with another model while the other processe
   expect(asked({ model: 'given' }).config.model).toBe('given');
   const later = resolveConfig({ cwd: folder, env: { TRIALGATE_HOME: join(folder, 'home'), TRIALGATE_MODEL: 'newer' } });
   expect(later.config.model).toBe('newer');
+});
+
+test('the choice of `engine use` holds in every shell whose model is the default or the one that the deployment was started with, and ends when it starts with another', async () => {
+  await stack.stop();
+  const shell = (env: Record<string, string>) =>
+    resolveConfig({ cwd: folder, env: { TRIALGATE_HOME: join(folder, 'home'), ...env } });
+  const first = { TRIALGATE_MODEL: join(folder, 'first') };
+  const start = async (own: Record<string, string>) => {
+    const { config, configuredModel } = shell({ ...own, TRIALGATE_GATEWAY_PORT: '0' });
+    const places = { database_url: store.postgres.url, temporal_address: temporal.address };
+    stack = await startStack({ config: { ...config, ...places }, configuredModel, components }, never);
+  };
+  await start(first);
+  await use('second');
+  for (const env of [first, {}]) expect(shell(env).config.model).toBe(join(folder, 'second'));
+  expect(shell({ TRIALGATE_MODEL: 'other' }).config.model).toBe('other');
+  await stack.stop();
+  await start({ TRIALGATE_MODEL: join(folder, 'third') });
+  for (const env of [first, {}]) expect(shell(env).origins.model).not.toBe('engine use');
+});
+
+test('a switch whose command is killed at its end is kept for later starts', async () => {
+  await requestModel(join(folder, 'home'), join(folder, 'second'), never);
+  expect(asked().config.model).toBe(join(folder, 'second'));
 });
 
 test('an engine that cannot start with the other model starts again with the old one, which stays the choice', async () => {
@@ -139,9 +166,15 @@ test('a switch is refused while a run or an evaluation has the engines or waits 
   await use('second');
 });
 
+test('a switch to a folder that has no model is refused, and the engine that runs is not ended', async () => {
+  const engine = component('vllm')?.process;
+  await expect(use('empty')).rejects.toThrow(/empty has no config.json: name the folder of a model/);
+  expect(component('vllm')?.process).toEqual(engine);
+});
+
 test('a switch to a folder that is not there, of engines that the deployment did not start, or of a deployment that does not run is refused', async () => {
   await expect(use('missing')).rejects.toThrow(/there is no folder .*missing/);
-  await expect(useModel(asked({ home: join(folder, 'none') }), 'm', () => {}, never)).rejects.toThrow(
+  await expect(useModel(asked({ home: join(folder, 'none') }).config, 'm', () => {}, never)).rejects.toThrow(
     /nothing runs in .*none: `npx trialgate up --model m`/,
   );
   const external = asked({ home: join(folder, 'external'), engines: 'http://127.0.0.1:9' });
@@ -150,7 +183,7 @@ test('a switch to a folder that is not there, of engines that the deployment did
     never,
   );
   try {
-    await expect(useModel(external, 'm', () => {}, never)).rejects.toThrow(
+    await expect(useModel(external.config, 'm', () => {}, never)).rejects.toThrow(
       /did not start its engines \(http:\/\/127\.0\.0\.1:9\): start vLLM there/,
     );
   } finally {

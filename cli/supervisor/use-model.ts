@@ -3,21 +3,20 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { resolveModel } from '../../activities/run/resolve-paths.ts';
 import { TrialgateError } from '../../core/errors.ts';
-import { chooseModel } from '../config/engine-choice.ts';
-import type { Asked } from '../options.ts';
+import type { Deployment } from '../config/schema.ts';
 import { withDeployment } from '../run/connect.ts';
 import { requireIdleEngines } from '../run/require-idle-engines.ts';
 import { requestModel } from './control.ts';
-import { livingState, type StackState } from './state.ts';
+import { hasModel, livingState, type StackState } from './state.ts';
 
 /**
- * Switches the deployment's own engine to another model while all other processes go on, and keeps the choice for later starts. Returns a
+ * Switches the deployment's own engine to another model while all other processes go on. The supervisor keeps the choice for later starts. Returns a
  * sentence about the result. A switch that fails or is interrupted changes nothing: the engine starts again with the old model.
  * @throws TrialgateError when the deployment does not run or has no engine of its own, when there is no such model, when a run has the
  * engines, or when the engine cannot start with the model
  */
 export async function useModel(
-  { config, configuredModel }: Asked,
+  config: Deployment,
   wanted: string,
   onChange: (state: StackState) => void,
   signal: AbortSignal,
@@ -26,9 +25,8 @@ export async function useModel(
   const state = requireOwnEngine(home, wanted);
   const model = requireModel(wanted);
   const kept = 'Later starts take it too, until `up --model` or a changed setting names another';
-  const engine = state.components.find(({ name }) => name === 'vllm');
-  if (state.settings?.['model'] === model && engine?.status === 'ready') {
-    chooseModel(home, model, configuredModel);
+  if (hasModel(state, model)) {
+    await requestModel(home, model, signal);
     return `the engine runs ${model} already. ${kept}`;
   }
   await withDeployment(config, requireIdleEngines);
@@ -40,7 +38,6 @@ export async function useModel(
     over.abort();
     await shown;
   }
-  chooseModel(home, model, configuredModel);
   return `the engine runs ${model}. ${kept}`;
 }
 
@@ -59,16 +56,23 @@ function requireOwnEngine(home: string, model: string): StackState {
   if (!state.components.some(({ name }) => name === 'vllm'))
     throw new TrialgateError(
       'bad_input',
-      `this deployment did not start its engines (${state.engines.join(', ')}): start vLLM there with ${model} yourself, as docs/getting-started.md says`,
+      `this deployment did not start its engines (${state.engines.join(', ') || '`trialgate engine list` lists them'}): start vLLM there with ${model} yourself, as docs/getting-started.md says`,
     );
   return state;
 }
 
-/** Returns the model's folder, or its name on a hub. */
+/** Returns the model's folder, or its name on a hub. It is checked here, because the engine that runs ends before vLLM would refuse it. */
 function requireModel(wanted: string): string {
   const model = resolveModel(wanted, process.cwd());
+  const folder = path.resolve(model);
+  if (existsSync(path.join(folder, 'config.json'))) return model;
+  if (existsSync(folder))
+    throw new TrialgateError(
+      'bad_input',
+      `${folder} has no config.json: name the folder of a model in Hugging Face's format`,
+    );
   const isHubName = /^[\w.-]+(\/[\w.-]+)?$/.test(wanted) && !wanted.startsWith('.');
-  if (existsSync(path.resolve(model)) || isHubName) return model;
+  if (isHubName) return model;
   throw new TrialgateError(
     'bad_input',
     `there is no folder ${path.resolve(wanted)}: name a model's folder, an installed model, or one on Hugging Face (ORGANIZATION/NAME)`,

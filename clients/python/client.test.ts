@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { probePython, pythonCandidates } from '../../activities/sandbox/sandbox-python.ts';
-import { OPERATIONS } from '../../gateway/api/operations.ts';
+import { OPERATIONS } from '../../gateway/http/openapi/operations.ts';
 import { ADMIN_KEY, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();

@@ -105,6 +105,7 @@ class Turn(TypedDict):
     policy_version: int | None
     weight_version: str | None
     version_spans: list[dict[str, int]] | None
+    routed_experts: dict[str, Any] | None
     started_at: float
     first_token_at: float | None
     ended_at: float
@@ -174,6 +175,21 @@ class ReportReply(TypedDict):
     rewards: dict[str, float] | None
 
 
+class Engine(TypedDict):
+    url: str
+    found_by: str | None
+    state: str
+    drained_by_hand: bool
+    run_id: str | None
+    weight_version: str | None
+    in_rotation: bool
+    calls_in_flight: int
+
+
+class EngineList(TypedDict):
+    engines: list[Engine]
+
+
 class TrialgateApiError(Exception):
     """The gateway answered with an error. `code` is stable, such as `session_not_found` or `attempt_closed`."""
 
@@ -229,6 +245,11 @@ class TrialgateClient:
 
     def samples(self, trial_id: str, attempt: int | None = None) -> Samples:
         return cast(Samples, self._json("GET", f"{_session(trial_id)}/samples", {"attempt": attempt}))
+
+    def blob(self, trial_id: str, sha256: str) -> bytes:
+        """Reads bytes that a turn names by their SHA-256."""
+        with self._send("GET", f"{_session(trial_id)}/blobs/{sha256}") as reply:
+            return reply.read()
 
     def complete(self, trial_id: str) -> None:
         self._json("POST", f"{_session(trial_id)}/complete")
@@ -288,8 +309,48 @@ class TrialgateClient:
     def export_samples(self, wanted: Filter | None = None) -> Iterator[SampleLine]:
         return cast(Iterator[SampleLine], self._lines({**(wanted or {}), "samples": "true"}))
 
-    def health(self) -> dict[str, str]:
-        return cast(dict[str, str], self._json("GET", "/health"))
+    def transcript(self, trial_id: str, attempt: int | None = None, after: int | None = None) -> dict[str, Any]:
+        """Reads what an attempt's agent saw, call by call, with each message once. `next` is the next `after`."""
+        query = {"attempt": attempt, "after": after}
+        return cast(dict[str, Any], self._json("GET", f"{_session(trial_id)}/transcript", query))
+
+    def tokens(self, trial_id: str, attempt: int | None = None) -> Samples:
+        """Reads the same as `samples`, as a person's page does: it waits for others, and refuses very long attempts."""
+        return cast(Samples, self._json("GET", f"{_session(trial_id)}/tokens", {"attempt": attempt}))
+
+    def runs(self, cursor: str | None = None, limit: int | None = None) -> dict[str, Any]:
+        """Lists the runs, the newest first."""
+        return cast(dict[str, Any], self._json("GET", "/runs", {"cursor": cursor, "limit": limit}))
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        return cast(dict[str, Any], self._json("GET", _run(run_id)))
+
+    def iterations(self, run_id: str, start: int | None = None, limit: int | None = None) -> dict[str, Any]:
+        """Reads a run's iterations from `start` on, with their rewards and metrics."""
+        query = {"from": start, "limit": limit}
+        return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/iterations", query))
+
+    def groups(self, run_id: str, **query: str | int | None) -> dict[str, Any]:
+        """Lists groups with their trials: of an `iteration`, of an `evaluation`, or those `dropped` for a reason."""
+        return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/groups", query))
+
+    def dropped(self, run_id: str) -> dict[str, Any]:
+        """Counts what of a run is not trained, by reason."""
+        return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/dropped"))
+
+    def engines(self) -> EngineList:
+        """Lists the engines, with the calls that this gateway process has under way there."""
+        return cast(EngineList, self._json("GET", "/engines"))
+
+    def change_engine(self, url: str, change: str) -> EngineList:
+        """Changes one engine.
+
+        "join" adds it or lets it serve again, "drain" gives it no new calls, "leave" removes one that "join" added.
+        """
+        return cast(EngineList, self._json("POST", "/engines", body={"url": url, "change": change}))
+
+    def health(self) -> dict[str, Any]:
+        return cast(dict[str, Any], self._json("GET", "/health"))
 
     def metrics(self) -> str:
         with self._send("GET", "/metrics") as reply:

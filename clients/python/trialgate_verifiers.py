@@ -10,22 +10,26 @@ docs/external.md says what is reported. `python -m trialgate_verifiers --help` h
 from __future__ import annotations
 
 import argparse
-import asyncio
-import itertools
 import json
 import logging
 import os
-import random
-import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from trialgate_client import TrialgateApiError
-from trialgate_run import Run, RunEnded, Trial
+from trialgate_program import (
+    Refused,
+    Trainee,
+    add_options,
+    json_object,
+    rounds,
+    run_from_env,
+    run_program,
+    train_groups,
+)
+from trialgate_run import Run, Trial
 
 EXAMPLES = """\
 examples:
@@ -54,34 +58,12 @@ _OWN_HEADERS = {
 }
 
 
-class Refused(Exception):
-    """Somebody must change something before the program can go on. `code` is its exit code."""
-
-    def __init__(self, message: str, code: int = 2) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def main() -> None:
     options = parse()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # The harnesses' programs are prepared by uv, which is installed beside this Python.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    try:
-        sys.exit(asyncio.run(train(options)))
-    except Refused as refused:
-        print(f"error: {refused}", file=sys.stderr)
-        sys.exit(refused.code)
-    except TrialgateApiError as error:
-        print(f"error: the gateway refused: {error}", file=sys.stderr)
-        sys.exit(2)
-    except OSError as error:
-        print(f"error: the gateway cannot be reached: {error}", file=sys.stderr)
-        sys.exit(3)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except asyncio.CancelledError:
-        sys.exit(143)
+    run_program(lambda: train(options))
 
 
 def parse() -> argparse.Namespace:
@@ -94,73 +76,27 @@ def parse() -> argparse.Namespace:
     parser.add_argument("environment", help="the id of the taskset: the name of its module or package")
     parser.add_argument(
         "--args",
-        type=_json_object,
+        type=json_object,
         default={},
         metavar="JSON",
         help="the environment's configuration, as under [env] in a file of verifiers",
     )
-    parser.add_argument(
-        "--groups",
-        type=_positive,
-        default=8,
-        metavar="N",
-        help="groups at the same time, best as many as the run's groups_per_iteration (8)",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the order of the tasks follows from it (0)")
-    parser.add_argument("--limit", type=_positive, metavar="N", help="use only the first N tasks")
+    add_options(parser)
     return parser.parse_args()
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("must be a JSON object")
-    return value
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError("must be a number from 1")
-    return int(text)
 
 
 async def train(options: argparse.Namespace) -> int:
     environment = load(options.environment, options.args)
-    try:
-        run = Run.from_env()
-    except KeyError as error:
-        raise Refused(f"{error.args[0]} is not set: export $(npx trialgate key RUN)") from error
+    run = run_from_env()
     tasks = in_order(environment.taskset, options.seed, options.limit)
-    this = asyncio.current_task()
-    if this is not None:
-        # Trials under way are given back, as for Ctrl-C.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(environment.serving())
         except Exception as error:
             raise Refused(f"environment {options.environment} does not start: {error}", 3) from error
-        trainee = Trainee(environment, run, options.environment, tasks)
+        trainee = EnvironmentTrainee(environment, run, options.environment, tasks)
         await stack.enter_async_context(trainee.serving())
-
-        async def work() -> None:
-            while True:
-                await trainee.train_on_next()
-
-        workers = [asyncio.ensure_future(work()) for _ in range(options.groups)]
-        try:
-            await asyncio.gather(*workers)
-        except RunEnded as ended:
-            print(ended)
-            return 0 if ended.status == "completed" else 4
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-    raise AssertionError("the workers end only by an exception")
+        return await train_groups(options.groups, trainee.train_on_next)
 
 
 def load(name: str, args: dict[str, Any]) -> Any:
@@ -236,47 +172,25 @@ def in_order(taskset: Any, seed: int, limit: int | None) -> Iterator[Any]:
     if not tasks:
         raise Refused(f"the taskset {taskset.config.id} has no tasks")
 
-    def rounds() -> Iterator[Any]:
-        for epoch in itertools.count():
-            yield from random.Random(f"{seed}/{epoch}").sample(tasks, len(tasks))
-
-    return rounds()
+    return rounds(tasks, seed)
 
 
-class Trainee:
+class EnvironmentTrainee(Trainee[Any]):
     """Runs trials through an environment, and reports their rewards."""
 
     def __init__(self, environment: Any, run: Run, name: str, tasks: Iterator[Any]) -> None:
+        super().__init__(run, tasks)
         self._environment = environment
-        self._run = run
         self._name = name
-        self._tasks = tasks
-        #: Groups are claimed one after another, so that tasks keep their order however many run at once.
-        self._claiming = asyncio.Lock()
         self._context: Any = None
         #: The trials under way, by the ids of their rollouts.
         self._trials: dict[str, Trial] = {}
-        self._groups = itertools.count(1)
 
-    async def train_on_next(self) -> None:
-        async with AsyncExitStack() as group:
-            async with self._claiming:
-                task = next(self._tasks)
-                data = task.data
-                title = data.id or data.name or f"{self._name}#{data.idx}"
-                trials = await group.enter_async_context(self._run.group(title[:512]))
-            begun = time.monotonic()
-            rewards = await asyncio.gather(*(self._attempt(task, trial) for trial in trials))
-        scored = [reward for reward in rewards if reward is not None]
-        mean = f", mean reward {sum(scored) / len(scored):.3f}" if scored else ""
-        print(
-            f"group {next(self._groups)}: {trials[0].task}: {len(scored)} of {len(trials)} trials scored{mean}, "
-            f"{time.monotonic() - begun:.0f} s",
-            flush=True,
-        )
+    def title_of(self, task: Any) -> str:
+        data = task.data
+        return data.id or data.name or f"{self._name}#{data.idx}"
 
-    async def _attempt(self, task: Any, trial: Trial) -> float | None:
-        """Returns the reward, or None if the trial was discarded or had ended before."""
+    async def attempt(self, task: Any, trial: Trial) -> float | None:
         begun: list[Any] = []
 
         def on_trace(trace: Any) -> None:
@@ -287,7 +201,7 @@ class Trainee:
         try:
             episode = await self._environment.run_episode(task, self._context, on_trace=on_trace)
         except Exception as error:
-            return await self._discard(trial, f"{type(error).__name__}: {error}")
+            return await self.discard(trial, f"{type(error).__name__}: {error}")
         finally:
             for trace in begun:
                 self._trials.pop(trace.id, None)
@@ -301,7 +215,7 @@ class Trainee:
         if not episode.ok:
             errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
             reason = f"{errors[-1].type}: {errors[-1].message}" if errors else "the rollout did not end well"
-            return await self._discard(trial, reason)
+            return await self.discard(trial, reason)
         trained = [trace for trace in begun if self._asks_us(trace)]
         if len(trained) != 1:
             raise Refused(
@@ -315,14 +229,7 @@ class Trainee:
                 f"environment {self._name} gives no reward: its tasks need a method with @vf.reward, or a judge, "
                 "whose weight is not 0"
             )
-        try:
-            return sum(rewards.values()) if await trial.report(rewards) else None
-        except ValueError as error:
-            return await self._discard(trial, str(error))
-
-    async def _discard(self, trial: Trial, reason: str) -> None:
-        print(f"discarded trial {trial.index} of {trial.task}: {reason}", flush=True)
-        await trial.discard(reason)
+        return await self.report(trial, rewards)
 
     def _asks_us(self, trace: Any) -> bool:
         return trace.agent.config.client.base_url == self._context.client.base_url

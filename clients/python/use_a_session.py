@@ -8,6 +8,8 @@ import sys
 import urllib.request
 
 from trialgate_client import (
+    Engine,
+    EngineList,
     OpenedSession,
     Page,
     Sample,
@@ -71,6 +73,11 @@ except TrialgateApiError as error:
     assert (error.status, error.code) == (404, "session_not_found")
 else:
     raise AssertionError("a deleted session was read")
+joined = client.change_engine("http://127.0.0.1:9", "join")
+assert_typed(joined, EngineList)
+assert_typed(joined["engines"][0], Engine)
+assert sorted(str(each["found_by"]) for each in joined["engines"]) == ["hand", "list"]
+assert client.change_engine("http://127.0.0.1:9", "leave") == client.engines()
 assert client.health()["status"] == "ok"
 assert "trialgate_calls_accepted_total 1" in client.metrics()
 print("used")

@@ -1,10 +1,18 @@
 import { expect, expectTypeOf, test } from 'vitest';
 import type { z } from 'zod';
-import type * as schemas from '../../gateway/api/schemas.ts';
-import { OPERATIONS } from '../../gateway/api/operations.ts';
+import type * as runSchemas from '../../gateway/http/openapi/run-schemas.ts';
+import type * as schemas from '../../gateway/http/openapi/schemas.ts';
+import { OPERATIONS } from '../../gateway/http/openapi/operations.ts';
 import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 import {
   TrialgateClient,
+  type DroppedWork,
+  type EngineList,
+  type GroupList,
+  type IterationList,
+  type RunDetails,
+  type RunList,
+  type Transcript,
   type SessionEnd,
   type OpenedSession,
   type Opening,
@@ -33,6 +41,19 @@ test('the TypeScript client’s types and methods are those of the gateway’s A
   expectTypeOf<z.input<typeof schemas.opening>>().toExtend<Opening>();
   expectTypeOf<RewardReply>().toEqualTypeOf<z.output<typeof schemas.reportedReply>>();
   expectTypeOf<SessionEnd<'completed'>>().toEqualTypeOf<z.output<ReturnType<typeof schemas.ended<'completed'>>>>();
+  expectTypeOf<EngineList>().toEqualTypeOf<z.output<typeof schemas.engineList>>();
+  expectTypeOf<RunList>().toExtend<runSchemas.RunList>();
+  expectTypeOf<runSchemas.RunList>().toExtend<RunList>();
+  expectTypeOf<RunDetails>().toExtend<runSchemas.RunDetails>();
+  expectTypeOf<runSchemas.RunDetails>().toExtend<RunDetails>();
+  expectTypeOf<IterationList>().toExtend<runSchemas.IterationList>();
+  expectTypeOf<runSchemas.IterationList>().toExtend<IterationList>();
+  expectTypeOf<GroupList>().toExtend<runSchemas.GroupList>();
+  expectTypeOf<runSchemas.GroupList>().toExtend<GroupList>();
+  expectTypeOf<DroppedWork>().toExtend<runSchemas.DroppedWork>();
+  expectTypeOf<runSchemas.DroppedWork>().toExtend<DroppedWork>();
+  expectTypeOf<Transcript>().toExtend<runSchemas.Transcript>();
+  expectTypeOf<runSchemas.Transcript>().toExtend<Transcript>();
   for (const { id } of OPERATIONS)
     expect(client()).toHaveProperty(id.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()));
 });
@@ -58,6 +79,7 @@ test('the TypeScript client takes a session from its opening to its deletion', a
     reported_reward: 0.5,
   });
   expect((await api.samples('led')).samples).toHaveLength(1);
+  await expect(api.blob('led', '0'.repeat(64))).rejects.toMatchObject({ status: 404, code: 'blob_not_found' });
   expect((await all(api.export()))[0]).toEqual(await api.get('led'));
   expect((await all(api.exportSamples()))[0]).toMatchObject(await api.samples('led'));
   expect((await api.list({ status: 'completed' })).sessions).toMatchObject([
@@ -68,6 +90,11 @@ test('the TypeScript client takes a session from its opening to its deletion', a
   await api.batchDelete(others.map(({ session_id }) => session_id));
   expect(await all(api.all())).toEqual([]);
   await expect(api.get('led')).rejects.toMatchObject({ status: 404, code: 'session_not_found' });
+  const url = 'http://127.0.0.1:9';
+  expect((await api.changeEngine(url, 'join')).engines).toContainEqual(
+    expect.objectContaining({ url, found_by: 'hand', state: 'serving' }),
+  );
+  expect(await api.changeEngine(url, 'leave')).toEqual(await api.engines());
   expect(await api.health()).toMatchObject({ status: 'ok' });
   expect(await api.metrics()).toContain('trialgate_calls_accepted_total 1');
 });

@@ -1,5 +1,6 @@
 import type {
   ClaimReply,
+  EngineList,
   ReportReply,
   SessionEnd,
   Filter,
@@ -13,7 +14,18 @@ import type {
   Summary,
 } from './types.ts';
 
+import type {
+  DroppedWork,
+  GroupFilter,
+  GroupList,
+  IterationList,
+  RunDetails,
+  RunList,
+  Transcript,
+} from './run-types.ts';
+
 export type * from './types.ts';
+export type * from './run-types.ts';
 
 type Options = { baseUrl: string; adminKey?: string; fetch?: typeof fetch };
 type Request = {
@@ -127,6 +139,64 @@ export class TrialgateClient {
     return this.#lines('/sessions/export', { query: { ...query, samples: 'true' }, signal });
   }
 
+  /** Reads bytes that a turn names by their SHA-256. */
+  async blob(trialId: string, sha256: string, signal?: AbortSignal): Promise<Uint8Array> {
+    return new Uint8Array(
+      await (await this.#send(`${sessionPath(trialId)}/blobs/${sha256}`, { signal })).arrayBuffer(),
+    );
+  }
+
+  /** Reads what an attempt's agent saw, call by call, with each message once. */
+  transcript(
+    trialId: string,
+    query: { attempt?: number; after?: number; limit?: number } = {},
+    signal?: AbortSignal,
+  ): Promise<Transcript> {
+    return this.#json(`${sessionPath(trialId)}/transcript`, { query, signal });
+  }
+
+  /** Reads the same as `samples`, as a person's page does: it waits for other readers, and refuses very long attempts. */
+  tokens(trialId: string, query: { attempt?: number } = {}, signal?: AbortSignal): Promise<Samples> {
+    return this.#json(`${sessionPath(trialId)}/tokens`, { query, signal });
+  }
+
+  /** Lists the runs, the newest first. */
+  runs(query: { cursor?: string; limit?: number } = {}, signal?: AbortSignal): Promise<RunList> {
+    return this.#json('/runs', { query, signal });
+  }
+
+  run(runId: string, signal?: AbortSignal): Promise<RunDetails> {
+    return this.#json(runPath(runId), { signal });
+  }
+
+  iterations(
+    runId: string,
+    query: { from?: number; limit?: number } = {},
+    signal?: AbortSignal,
+  ): Promise<IterationList> {
+    return this.#json(`${runPath(runId)}/iterations`, { query, signal });
+  }
+
+  /** Lists groups with their trials; those whose rewards vary most come first. */
+  groups(runId: string, query: GroupFilter = {}, signal?: AbortSignal): Promise<GroupList> {
+    return this.#json(`${runPath(runId)}/groups`, { query, signal });
+  }
+
+  /** Counts what of a run is not trained, by reason. */
+  dropped(runId: string, signal?: AbortSignal): Promise<DroppedWork> {
+    return this.#json(`${runPath(runId)}/dropped`, { signal });
+  }
+
+  /** Lists the engines, with the calls that this gateway process has under way there. */
+  engines(signal?: AbortSignal): Promise<EngineList> {
+    return this.#json('/engines', { signal });
+  }
+
+  /** `join` adds an engine to the deployment, or lets a drained one serve again; `drain` gives it no new calls; `leave` removes one that `join` added. */
+  changeEngine(url: string, change: 'join' | 'drain' | 'leave', signal?: AbortSignal): Promise<EngineList> {
+    return this.#json('/engines', { method: 'POST', body: { url, change }, signal });
+  }
+
   health(signal?: AbortSignal): Promise<{ status: 'ok' }> {
     return this.#json('/health', { signal });
   }
@@ -171,6 +241,7 @@ export class TrialgateClient {
   }
 }
 
+const runPath = (runId: string): string => `/runs/${encodeURIComponent(runId)}`;
 const sessionPath = (trialId: string): string => `/sessions/${encodeURIComponent(trialId)}`;
 
 async function failureOf(reply: Response): Promise<TrialgateApiError> {

@@ -96,6 +96,7 @@ export type Turn = {
   policy_version: number | null;
   weight_version: string | null;
   version_spans: { version: number; start: number; end: number }[] | null;
+  routed_experts: { sha256: string; bytes: number; form: string; start: number } | null;
   parent_call_id: string | null;
   continuation: 'clean' | 'drifted' | 'branched' | null;
   attempt: number;
@@ -160,3 +161,16 @@ export type ReportReply = {
   outcome: Outcome;
   rewards: Record<string, number> | null;
 };
+
+export type Engine = {
+  url: string;
+  /** The source that names it: `--engine`, the file, the pods of Kubernetes, a person, or a run file. */
+  found_by: 'list' | 'file' | 'kubernetes' | 'hand' | 'run' | null;
+  state: 'serving' | 'draining' | 'left';
+  drained_by_hand: boolean;
+  run_id: string | null;
+  weight_version: string | null;
+  in_rotation: boolean;
+  calls_in_flight: number;
+};
+export type EngineList = { engines: Engine[] };

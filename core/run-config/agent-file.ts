@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { NETWORKS } from '../networks.ts';
+import { agentNetwork } from '../networks.ts';
 import { npmDependencies, pythonDependencies } from './dependencies.ts';
 
 /** The form of an agent's name, which is also its file's. */
@@ -24,6 +24,8 @@ export const agentFile = z
     command: z.array(z.string().min(1)).min(1).optional(),
     /** A Python function as `file.py:function`, which gets the task and the model (`agents/scripts/function_agent.py`). */
     function: z.string().regex(FUNCTION, 'a Python function: `file.py:function`').optional(),
+    /** A function's module is imported once, and each trial is a fork of that process. `false` gives each trial a process that imports it again. */
+    warm: z.boolean().optional(),
     /** The Python packages that it imports. `{python}` is then the environment's Python. */
     python: pythonDependencies.optional(),
     /** The npm packages that it uses. Their commands and Node are then on its PATH. */
@@ -33,7 +35,7 @@ export const agentFile = z
       .string()
       .regex(/^(?!\/)(?!(?:.*\/)?\.\.(?:\/|$))/, 'a folder within the work folder, such as `src`')
       .default('.'),
-    /** The agent gets these besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY. */
+    /** The agent gets these besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN, ANTHROPIC_API_KEY, GOOGLE_GEMINI_BASE_URL and GEMINI_API_KEY. */
     env: z.record(z.string(), z.string()).default({}),
     /** Every agent finds its task in the file `instruction.md`. `argument` and `stdin` also pass the text: as the last argument of the command, or as standard input. */
     instruction: z.enum(['file', 'argument', 'stdin']).default('file'),
@@ -43,8 +45,8 @@ export const agentFile = z
     mounts: z
       .record(z.string().regex(MOUNT_NAME, 'lower-case letters, digits, dashes and underscores'), z.string().min(1))
       .default({}),
-    /** `gateway` lets the agent reach only the gateway. `host` lets it reach all that the host reaches. A run file can override this. */
-    network: z.enum(NETWORKS).default('gateway'),
+    /** `gateway` lets the agent reach only the gateway, a list of hosts these too, and `host` all that the host reaches. A run file can override this. */
+    network: agentNetwork.default('gateway'),
     limits: z
       .strictObject({
         /** At most the task's own limit. */
@@ -63,6 +65,14 @@ export const agentFile = z
   .refine(({ function: name, workdir }) => name === undefined || workdir === '.', {
     message: 'a function starts in the work folder, where its task is: change the folder in the function',
     path: ['workdir'],
+  })
+  .refine(({ function: name, instruction }) => name === undefined || instruction === 'file', {
+    message: 'a function gets its task as an argument: leave out `instruction`',
+    path: ['instruction'],
+  })
+  .refine(({ function: name, warm }) => name !== undefined || warm === undefined, {
+    message: 'only a `function` can be warm',
+    path: ['warm'],
   });
 
 export type AgentFile = z.output<typeof agentFile>;

@@ -55,9 +55,19 @@ test.each([
     'over_sampling: it cuts',
   ],
   [
+    'an adapter that is sent',
+    { lora_rank: 8, weight_broadcast: { type: 'nccl' } },
+    'weight_broadcast.type: engines load LoRA adapters from the shared folder only',
+  ],
+  [
     'an engine that is no URL',
     { engines: ['localhost:8000'] },
     'engines.0: an engine is http://host:port or unix:/path.sock',
+  ],
+  [
+    'an engine that cannot be trained',
+    { engines: ['openai+http://localhost:8000'] },
+    'engines.0: is no engine for a run: servers of this kind return no token ids',
   ],
 ])('a run file with %s is refused with the path of the setting', (_, changes, expected) => {
   expect(fault(changes)).toContain(`run.yaml is not valid:\n  ${expected}`);

@@ -1,11 +1,14 @@
+import { isForRuns, NOT_IN_RUNS } from '../engine-url.ts';
 import { z } from 'zod';
-import { NETWORKS } from '../networks.ts';
+import { agentNetwork } from '../networks.ts';
 import { agentEntry, agentLabels, isInlineAgent } from './agent-file.ts';
+import { loggerList } from './loggers.ts';
 import { reward } from './reward.ts';
 import { ROLLOUTS } from './rollouts.ts';
 import { isRows, rowsLabel, taskSource, type RowsSource } from './task-source.ts';
+import { sandboxSetting } from './sandbox.ts';
 import { samplingChoices } from '../sampling-choices.ts';
-import { teacher, trainerShape } from './trainer-settings.ts';
+import { teacher, trainerServer, trainerShape } from './trainer-settings.ts';
 
 const seconds = z.number().positive();
 const count = z.int().min(1);
@@ -31,8 +34,15 @@ export const runConfig = z
     reward: reward.nullable().default(null),
     /** Bundled agents by name, agents' files by path, or agents themselves. A group's trials share one agent; groups take turns. */
     agents: z.array(agentEntry).min(1).default(['oneshot']),
-    /** `gateway` lets agents reach only the gateway. `host` lets them reach all that the host reaches. If it is absent, each agent's file decides. */
-    network: z.enum(NETWORKS).nullable().default(null),
+    /**
+     * `gateway` lets agents reach only the gateway. A list of hosts lets them reach these too, through the egress proxy. `host` lets them
+     * reach all that the host reaches. If it is absent, each agent's file decides.
+     */
+    network: agentNetwork.nullable().default(null),
+    /** The sandbox of agents: `bubblewrap` has this machine's programs, `container` those of an image (Docker, podman). */
+    sandbox: sandboxSetting.default({ kind: 'bubblewrap' }),
+    /** The sandbox in which work is verified; absent: one of the agent's kind. */
+    verifier_sandbox: sandboxSetting.nullable().default(null),
     iterations: z.int().min(0),
     groups_per_iteration: count.default(8),
     group_size: z.int().min(2).default(8),
@@ -87,6 +97,8 @@ export const runConfig = z
     ...trainerShape,
     /** For on-policy distillation, or for KL to a reference model. */
     teacher: teacher.nullable().default(null),
+    /** Absent: our own trainer. The server's key is none of a run's settings; the deployment's `trainer_keys` names its place. */
+    trainer_server: trainerServer.nullable().default(null),
     truncated: treatment.default('score'),
     agent_error: treatment.default('score'),
     /** The most attempts of a trial; a next one follows only a failure that is not the trial's own. */
@@ -112,16 +124,31 @@ export const runConfig = z
         after: z.boolean().default(true),
       })
       .prefault({}),
-    /** A completed run keeps the checkpoints of its best and its last version, or all that `keep_checkpoints` left. */
+    /** A completed run keeps the checkpoints of its best and its last version and those of `keep_interval`, or all that `keep_checkpoints` left. */
     keep_checkpoints_at_end: z.enum(['best_and_last', 'all']).default('best_and_last'),
     /** The URLs of engines that already run; empty: the deployment's own. */
     engines: z
-      .array(z.string().regex(/^(https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock'))
+      .array(
+        z
+          .string()
+          .refine(isForRuns, { message: NOT_IN_RUNS, abort: true })
+          .regex(/^(https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock'),
+      )
       .default([]),
     /** The number of replicas that must confirm a publication; absent: all. */
     min_replicas: count.nullable().default(null),
+    /** The way in which weights travel to the engines. `auto` asks each engine: an engine that was started with gloo receives them, any other engine reads the folder. */
+    weight_broadcast: z
+      .strictObject({
+        type: z.enum(['auto', 'filesystem', 'gloo', 'nccl']).default('auto'),
+        /** In seconds, for each request of a transfer. One slow request in each of two transfers fits into the time of a publication. */
+        timeout: z.number().positive().max(800).default(600),
+      })
+      .prefault({}),
     /** In seconds. A run that is blocked for longer releases its engines for other runs; one that has published nothing releases them at once. */
     release_engines_after: z.number().min(0).max(31_536_000).default(600),
+    /** The loggers that get the run's metrics besides the record: TensorBoard, mlflow and others. */
+    loggers: loggerList.default([]),
   })
   .superRefine((config, context) => {
     const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });
@@ -182,7 +209,16 @@ export const runConfig = z
           'objective',
           'gspo has one advantage a sequence, and a `teacher` gives each token its own: choose another',
         );
-      // The teacher answers for its full distribution at temperature 1, so the policy must sample from its own.
+    }
+    if (config.trainer_server !== null) {
+      if (config.lora_rank === 0) refuse('lora_rank', 'a `trainer_server` trains adapters: set a rank, such as 32');
+      if (config.target_modules !== 'all-linear')
+        refuse('target_modules', 'with a `trainer_server` it is all-linear: leave it out');
+      if (config.head_dtype !== 'model') refuse('head_dtype', 'with a `trainer_server` it is model: leave it out');
+    }
+    // A teacher and a trainer server answer for the full distribution at temperature 1, so the policy must sample from its own.
+    const judge = config.teacher !== null ? 'teacher' : config.trainer_server !== null ? 'trainer_server' : null;
+    if (judge !== null)
       for (const [name, neutral] of [
         ['temperature', 1],
         ['top_p', 1],
@@ -192,10 +228,11 @@ export const runConfig = z
         if ((config.sampling[name] ?? neutral) !== neutral)
           refuse(
             'sampling',
-            `with a \`teacher\`, ${name} is ${neutral}: it is compared with the policy's own probabilities`,
+            `with a \`${judge}\`, ${name} is ${neutral}: it is compared with the policy's own probabilities`,
           );
       }
-    }
+    if (config.lora_rank > 0 && ['gloo', 'nccl'].includes(config.weight_broadcast.type))
+      refuse('weight_broadcast.type', 'engines load LoRA adapters from the shared folder only: leave it out');
     if (config.over_sampling > 0 && config.group_quorum !== null)
       refuse('group_quorum', 'with over_sampling the quorum is the group_size');
   });

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { runConfig } from './run-config.ts';
-import { teacher, trainerSettings, trainerSettingsOf, trainerShape } from './trainer-settings.ts';
+import { teacher, trainerServer, trainerSettings, trainerSettingsOf, trainerShape } from './trainer-settings.ts';
 
 const SCHEMA = join(import.meta.dirname, '../../gpu-workers/trialgate_gpu/trainer_settings.schema.json');
 const RUN_FILE = join(import.meta.dirname, '../../docs/run-file.md');
@@ -45,7 +45,7 @@ test(`docs/run-file.md lists every setting of the trainer with its default and m
   const table = [
     '| setting | default | meaning |',
     '|---|---|---|',
-    ...rows(z.toJSONSchema(z.object({ ...trainerShape, teacher }))),
+    ...rows(z.toJSONSchema(z.object({ ...trainerShape, teacher, trainer_server: trainerServer }))),
   ].join('\n');
   await expect(`${before}${begin}\n${table}\n${end}${after}`).toMatchFileSnapshot(RUN_FILE);
 });
@@ -78,6 +78,27 @@ test.each([
   expect(() => settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' }, ...given })).toThrow(message);
 });
 
+const server = { url: 'http://host:8000' };
+
+test.each([
+  [{}, 'lora_rank'],
+  [{ lora_rank: 8, sampling: { temperature: 0.7 } }, 'with a `trainer_server`, temperature is 1'],
+  [{ lora_rank: 8, head_dtype: 'float32' }, 'head_dtype'],
+  [{ lora_rank: 8, trainer_server: { url: 'unix:/server.sock' } }, 'the base URL'],
+  [{ lora_rank: 8, trainer_server: { url: 'http://user:key@host:8000' } }, 'without a key'],
+])('a run file with a trainer server and %j is refused', (given, message) => {
+  expect(() => settingsOf({ trainer_server: server, ...given })).toThrow(message);
+});
+
+test('the trainer gets the URL of the trainer server, and no key', () => {
+  expect(settingsOf({ trainer_server: server, lora_rank: 8 }).trainer_server).toEqual({
+    ...server,
+    model: null,
+    timeout: 3600,
+  });
+  expect(() => settingsOf({ trainer_server: { ...server, key: 'tml-1' }, lora_rank: 8 })).toThrow('key');
+});
+
 test.each([
   ['one call where nothing bounds them', {}, 100],
   ['its calls', { budgets: { calls: 5 } }, 500],
@@ -89,3 +110,9 @@ test.each([
     expect(settingsOf(given).loss_scale_factor).toBe(expected);
   },
 );
+
+test('the trainer keeps every checkpoint of an adapter from which an engine may load it again', () => {
+  expect(settingsOf({ max_staleness: 4 }).keep_checkpoints).toBe(2);
+  expect(settingsOf({ max_staleness: 4, lora_rank: 8 }).keep_checkpoints).toBe(6);
+  expect(settingsOf({ max_staleness: 4, lora_rank: 8, keep_checkpoints: 9 }).keep_checkpoints).toBe(9);
+});

@@ -12,7 +12,12 @@ const tokensOfTrial = z.number().positive();
 export const trainerShape = {
   optim: z
     .strictObject({
-      lr: z.number().positive().default(3e-5).describe('The learning rate of AdamW.'),
+      lr: z
+        .number()
+        .positive()
+        .nullable()
+        .default(null)
+        .describe('The learning rate of AdamW (null: 3e-5, and with `lora_rank` 3e-4).'),
       betas: z
         .tuple([fraction, fraction])
         .default([0.9, 0.999])
@@ -127,6 +132,33 @@ export const trainerShape = {
     .describe(
       'The number of newest checkpoints that stay on disk while the run goes on, beside that of its best version.',
     ),
+  keep_interval: count
+    .nullable()
+    .default(null)
+    .describe(
+      'The checkpoint of every version that this number divides stays for good, also when the run has completed, in addition to `keep_checkpoints` and `keep_checkpoints_at_end` (null: none).',
+    ),
+  save_optimizer_every: count
+    .default(1)
+    .describe(
+      'Of how many steps one has its trainer state written (float32 weights and AdamW’s moments); that of the others is computed again from their batches when it is needed.',
+    ),
+  lora_rank: z
+    .int()
+    .min(0)
+    .default(0)
+    .describe('The rank of the LoRA adapter that is trained instead of the model’s own weights; 0 trains all weights.'),
+  lora_alpha: z
+    .number()
+    .positive()
+    .default(32)
+    .describe('The adapter’s product counts times `lora_alpha` / `lora_rank`.'),
+  target_modules: z
+    .union([z.literal('all-linear'), z.array(z.string().min(1)).min(1)])
+    .default('all-linear')
+    .describe(
+      'The linear layers that get an adapter, by the ends of their names, such as `[q_proj, v_proj]`; `all-linear` is all of them but the output head.',
+    ),
   seed: z.int().default(0).describe('Decides the order of tasks, and of a batch’s samples where a step takes several.'),
 };
 
@@ -156,24 +188,58 @@ export const teacher = z.strictObject({
   ...teacherWeights,
 });
 
+/** A server that speaks Tinker's API and trains in place of our own trainer (`gpu-workers/trialgate_gpu/backends/tinker/`). */
+export const trainerServer = z.strictObject({
+  url: z
+    .string()
+    .regex(/^https?:\/\/[^\s?#@]+$/, 'the base URL of a trainer server, such as http://host:8000, without a key')
+    .describe(
+      'The base URL (`http://host:8000`) of a server that speaks Tinker’s API and trains in place of our own trainer ([trainers.md](trainers.md)).',
+    ),
+  model: z
+    .string()
+    .min(1)
+    .nullable()
+    .default(null)
+    .describe('The server’s name for the run’s model (null: `model`, as it stands in the run file).'),
+  timeout: z
+    .number()
+    .positive()
+    .default(3600)
+    .describe('How many seconds the server may take for one request before the step begins again.'),
+});
+
 /** The block of settings that a train step's request has. Python refuses a block that does not match it, and the message names the key. */
 export const trainerSettings = z.object({
   ...trainerShape,
   loss_scale_factor: tokensOfTrial.describe('The divisor of `seq-mean-token-sum-norm`, in tokens of a trial.'),
   teacher: z.object(teacherWeights).nullable().describe('Null in a run without a teacher.'),
+  trainer_server: trainerServer.nullable().describe('Null in a run with our own trainer.'),
 });
 export type TrainerSettings = z.output<typeof trainerSettings>;
 
 type OfRunFile = z.output<z.ZodObject<typeof trainerShape>> & {
   teacher: z.output<typeof teacher> | null;
+  trainer_server: z.output<typeof trainerServer> | null;
   max_response_length: number;
+  max_staleness: number;
   budgets: { calls?: number | undefined; tokens?: number | undefined };
 };
 
 /** Returns the part of a run's settings that the trainer gets. */
 export function trainerSettingsOf(config: OfRunFile): TrainerSettings {
-  return trainerSettings.parse({ ...config, loss_scale_factor: config.loss_scale_factor ?? mostTokens(config) });
+  return trainerSettings.parse({
+    ...config,
+    loss_scale_factor: config.loss_scale_factor ?? mostTokens(config),
+    keep_checkpoints: Math.max(config.keep_checkpoints, leastCheckpoints(config)),
+  });
 }
+
+/**
+ * Returns how many checkpoints an engine may read. It reads a LoRA adapter again when a call asks for it that others have displaced: one of the
+ * versions that calls may still use, or the one that is about to be published.
+ */
+const leastCheckpoints = ({ lora_rank, max_staleness }: OfRunFile): number => (lora_rank > 0 ? max_staleness + 2 : 0);
 
 /** Returns the most tokens that a trial may sample. If nothing limits the number of its calls, this is the limit of one call. */
 function mostTokens({ max_response_length: ofCall, budgets: { calls = 1, tokens } }: OfRunFile): number {

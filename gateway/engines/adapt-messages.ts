@@ -1,5 +1,5 @@
 import { isObject, type JsonObject } from '../json.ts';
-import type { EngineConnection } from './connection.ts';
+import type { PreparedRequest } from './engine.ts';
 import type { Replica } from './replica.ts';
 
 /** An image of a gray square. */
@@ -43,7 +43,7 @@ const FEATURES = {
       ),
     }),
   },
-  // vLLM refuses OpenAI's files.
+  // OpenAI's files.
   file: {
     probe: userMessageWith({ type: 'file', file: { filename: 'x.txt', file_data: 'data:text/plain;base64,eA==' } }),
     ...parted(isFile),
@@ -52,7 +52,7 @@ const FEATURES = {
     probe: userMessageWith({ type: 'input_audio', input_audio: { data: SOUND, format: 'wav' } }),
     ...parted(isAudio),
   },
-  // vLLM reads a list of images as a video.
+  // A list of images is a video.
   video: {
     probe: userMessageWith({
       type: 'video_url',
@@ -65,7 +65,7 @@ const FEATURES = {
     probe: userMessageWith({ type: 'unknown_to_all', text: 'x' }),
     ...parted(isOther),
   },
-  // Calls of OpenAI's custom tools, which vLLM refuses. They become calls of a function with one text, as in Responses.
+  // Calls of OpenAI's custom tools. They become calls of a function with one text, as in Responses.
   custom_call: {
     probe: [
       messageFrom('user', 'x'),
@@ -82,7 +82,7 @@ const FEATURES = {
     }),
   },
 };
-export type Feature = keyof typeof FEATURES;
+type Feature = keyof typeof FEATURES;
 const NAMES: readonly Feature[] = [
   'late_system',
   'image',
@@ -96,36 +96,24 @@ const NAMES: readonly Feature[] = [
 /** Features whose parts are left out of the prompt. */
 const LEFT_OUT = new Set<Feature>(['image', 'file', 'audio', 'video', 'other_part']);
 
-/** Returns whether the engine's model and chat template accept messages with this feature. */
-export async function readTakes(
-  feature: Feature,
-  connection: EngineConnection,
-  model: string | null,
-  signal: AbortSignal,
-): Promise<boolean> {
-  const body = JSON.stringify({ ...(model === null ? {} : { model }), messages: FEATURES[feature].probe });
-  const reply = await connection.ask({ method: 'POST', path: '/tokenize', body, signal });
-  for await (const _ of reply.body);
-  return reply.status !== 400;
-}
-
-/** `leftOut` has the messages that lost a part, each with the feature. */
-export type AdaptedBody = { body: JsonObject; leftOut: { feature: Feature; messageIndex: number }[] };
+/** Asks the engine whether its model and chat template accept such messages. */
+export type Takes = (messages: JsonObject[], signal: AbortSignal) => Promise<boolean>;
 
 /** Returns the body with only the message parts that this replica's model and template accept. The record keeps the messages as they came. */
 export async function adaptMessages(
-  replica: Pick<Replica, 'takes'>,
-  model: string | null,
+  replica: Pick<Replica, 'answer'>,
   body: JsonObject,
-): Promise<AdaptedBody> {
-  const leftOut: AdaptedBody['leftOut'] = [];
+  asked: Takes,
+): Promise<PreparedRequest> {
+  const leftOut: PreparedRequest['leftOut'] = [];
+  const takes = (feature: Feature) => replica.answer(feature, (signal) => asked(FEATURES[feature].probe, signal));
   if (!Array.isArray(body.messages) || body.messages.every(isPlain)) return { body, leftOut };
   let messages: unknown[] = body.messages;
   for (const name of NAMES) {
     const { holds, without } = FEATURES[name];
     const isHeld = (message: unknown, messageIndex: number): message is JsonObject =>
       isObject(message) && holds(message, messageIndex);
-    if (!messages.some(isHeld) || (await replica.takes(name, model))) continue;
+    if (!messages.some(isHeld) || (await takes(name))) continue;
     messages = messages.map((message, messageIndex) => {
       if (!isHeld(message, messageIndex)) return message;
       if (LEFT_OUT.has(name)) leftOut.push({ feature: name, messageIndex });
@@ -144,7 +132,7 @@ export const hasMedia = (messages: readonly unknown[]): boolean =>
 
 const TEXTS = new Set(['text', 'refusal', 'thinking']);
 
-/** Types that are passed on: vLLM's own names of what it reads, and parts without a type. */
+/** Types that are passed on: engines' own names of what they read, and parts without a type. */
 const PASSED = new Set([
   'undefined',
   'input_text',

@@ -1,4 +1,10 @@
-export type EngineRequest = { method: 'GET' | 'POST'; path: string; body?: string; signal: AbortSignal };
+export type EngineRequest = {
+  method: 'GET' | 'POST';
+  path: string;
+  body?: string;
+  signal: AbortSignal;
+  headers?: Readonly<Record<string, string>>;
+};
 
 export type EngineReply = {
   status: number;
@@ -6,6 +12,9 @@ export type EngineReply = {
   /** Ends with an error when the engine cuts the reply. */
   body: AsyncIterable<Uint8Array>;
 };
+
+/** No model's reply is this long. The limit protects our memory from an engine that does not stop writing. */
+export const MAX_REPLY_BYTES = 256 * 2 ** 20;
 
 /** A connection to one replica. Each runtime has its own implementation. */
 export interface EngineConnection {
@@ -20,6 +29,13 @@ export interface EngineConnection {
   ask(request: EngineRequest): Promise<EngineReply>;
   close(): Promise<void>;
 }
+
+/** Returns a reply that no engine sent. */
+export const jsonReply = (status: number, body: unknown): EngineReply => ({
+  status,
+  contentType: 'application/json',
+  body: new Blob([JSON.stringify(body)]).stream(),
+});
 
 export async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
   const decoder = new TextDecoder();

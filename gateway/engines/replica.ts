@@ -1,12 +1,7 @@
-import { z } from 'zod';
-import { weightVersionIn, WEIGHT_INFO } from '../../core/weight-info.ts';
-import { readTraits, type EngineTraits } from '../token-in/engine-traits.ts';
-import { readText, type EngineConnection } from './connection.ts';
-import { readTakes, type Feature } from './adapt-messages.ts';
-import { readLogprobsMode, type LogprobsMode } from './logprobs-mode.ts';
-
-const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
-export type Model = z.output<typeof modelList>['data'][number];
+import { engineIn, UNNAMED } from './all.ts';
+import type { EngineConnection } from './connection.ts';
+import type { Engine, EngineTraits, LogprobsMode, Model } from './engine.ts';
+import type { EngineLoad } from './load.ts';
 
 /** A loaded engine may take long even for a small question. It is slow then, not away. */
 const ASK_MS = 30_000;
@@ -16,20 +11,31 @@ const WARM_MS = 60_000;
 const ALIVE_MS = 5_000;
 const PATIENCE = 3;
 const BACK_OFF_MS = 500;
+/** An engine is asked for its load again after this time. */
+const LOAD_MS = 1_000;
+/** An engine that did not tell its load is asked again after this time. */
+const NO_LOAD_MS = 30_000;
+/** A load that takes longer to come counts as not told. */
+const LOAD_ASK_MS = 5_000;
 
 /** The reports of a replica. It holds only values, so that requests with connections of their own can share it. */
 export class ReplicaMemory {
+  /** The kind of engine that answered last. Null: none of those that are known has answered. */
+  engine: Engine | null = null;
   /** Counts the times that the engine reported another weight version than before. */
   changes = 0;
   lastWeightVersion: string | null | undefined;
   models: Model[] | null = null;
-  /** The model that the engine listed last: vLLM's `root` is the one that it was started with. */
-  lastModel: string | undefined;
+  /** The model that the engine was started with when it was asked last. */
+  lastRoot: string | undefined;
   traits: { known: EngineTraits | null } | null = null;
   /** The traits that this process, or the one before it at this address, reported last. */
   lastTraits: EngineTraits | null = null;
   mode: { known: LogprobsMode | null } | null = null;
   unavailableUntil = 0;
+  /** The load that the engine told last. It is null when it did not tell. */
+  load: EngineLoad | null = null;
+  askLoadAt = 0;
   /** The time at which it last completed a call, in ms since the epoch. */
   answeredAt = 0;
 
@@ -49,6 +55,7 @@ class EngineBusy extends Error {}
 export class Replica {
   readonly connection: EngineConnection;
   readonly #memory: ReplicaMemory;
+  readonly #named: Engine | null;
   readonly #askMs: number;
   #verified: { weightVersion: string | null; epoch: number; at: number } | null = null;
   #reading: Reading | null = null;
@@ -57,11 +64,12 @@ export class Replica {
   #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
   #traitsFailedUntil = 0;
-  readonly #takes = new Map<Feature, Promise<boolean>>();
+  readonly #answers = new Map<string, Promise<boolean>>();
   #mode: Promise<LogprobsMode | null> | null = null;
 
   constructor(connection: EngineConnection, memory = new ReplicaMemory(), askMs = ASK_MS) {
     this.connection = connection;
+    this.#named = engineIn(connection.url);
     this.#askMs = askMs;
     this.#memory = memory;
     // A new connection may lead to a process that has just started. It is asked at once, so that a later reading does not hide what answered
@@ -70,6 +78,16 @@ export class Replica {
       this.#models = memory.models = null;
       this.weightVersion().catch(() => {});
     };
+  }
+
+  /** The kind of engine. If the URL does not name it, it is known once the weight version was read. */
+  get engine(): Engine {
+    return this.#named ?? this.#memory.engine ?? UNNAMED[0];
+  }
+
+  async #knownEngine(): Promise<Engine> {
+    if (!this.#named && !this.#memory.engine) await this.weightVersion();
+    return this.engine;
   }
 
   get changes(): number {
@@ -118,7 +136,9 @@ export class Replica {
     if (this.#models) return this.#models;
     const { models: remembered } = this.#memory;
     if (remembered) return Promise.resolve(remembered);
-    const models = this.#ask('/v1/models').then((reply) => modelList.safeParse(reply).data?.data ?? []);
+    const models = this.#knownEngine().then((engine) =>
+      engine.models(this.connection, AbortSignal.timeout(this.#askMs)),
+    );
     this.#models = models;
     const keep = (list: Model[]) => {
       if (this.#models !== models) return;
@@ -127,16 +147,21 @@ export class Replica {
         return;
       }
       this.#memory.models = list;
-      const root = list[0]?.['root'];
+      const root = list[0]?.root;
       // An engine that was started again with another model has the weight version of every engine that just started.
-      if (this.#memory.lastModel !== undefined && this.#memory.lastModel !== String(root)) {
+      if (this.#memory.lastRoot !== undefined && this.#memory.lastRoot !== root) {
         this.#forgetTraits();
         this.#memory.lastTraits = null;
       }
-      this.#memory.lastModel = String(root);
+      this.#memory.lastRoot = root;
     };
     models.then(keep, () => keep([]));
     return models;
+  }
+
+  /** The traits that `traits` returns without asking the engine. It is null when the engine must be asked. */
+  get knownTraits(): { known: EngineTraits | null } | null {
+    return this.#memory.traits;
   }
 
   /**
@@ -148,7 +173,10 @@ export class Replica {
     const { traits: remembered } = this.#memory;
     if (remembered) return Promise.resolve(remembered.known);
     if (Date.now() < this.#traitsFailedUntil) return Promise.resolve(this.#memory.lastTraits);
-    const traits = readTraits(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
+    const reading = this.#knownEngine().then((engine) =>
+      engine.traits(this.connection, model, AbortSignal.timeout(WARM_MS)),
+    );
+    const traits = reading.then(
       (known) => {
         if (this.#traits === traits) Object.assign(this.#memory, { traits: { known }, lastTraits: known });
         return known;
@@ -166,16 +194,16 @@ export class Replica {
     return traits;
   }
 
-  /** Returns whether the engine's model and chat template accept such messages; true when it cannot be asked, because a call then shows it. */
-  takes(feature: Feature, model: string | null): Promise<boolean> {
-    const known = this.#takes.get(feature);
+  /** Answers a question about the engine's model, which is asked once; true when it cannot be asked, because a call then shows it. */
+  answer(question: string, ask: (signal: AbortSignal) => Promise<boolean>): Promise<boolean> {
+    const known = this.#answers.get(question);
     if (known) return known;
-    const takes = readTakes(feature, this.connection, model, AbortSignal.timeout(ASK_MS)).catch(() => {
-      this.#takes.delete(feature);
+    const answer = ask(AbortSignal.timeout(ASK_MS)).catch(() => {
+      this.#answers.delete(question);
       return true;
     });
-    this.#takes.set(feature, takes);
-    return takes;
+    this.#answers.set(question, answer);
+    return answer;
   }
 
   /** Returns null when the engine does not say. */
@@ -183,7 +211,10 @@ export class Replica {
     if (this.#mode) return this.#mode;
     const { mode: remembered } = this.#memory;
     if (remembered) return Promise.resolve(remembered.known);
-    const mode = readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
+    const reading = this.#knownEngine().then((engine) =>
+      engine.logprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)),
+    );
+    const mode = reading.then(
       (known) => {
         if (this.#mode === mode) this.#memory.mode = { known };
         return known;
@@ -197,15 +228,23 @@ export class Replica {
     return mode;
   }
 
+  /** Asks for the engine's load unless that was done a moment ago. Nothing waits for the answer. */
+  renewLoad(onLoad: (load: EngineLoad) => void): void {
+    if (Date.now() >= this.#memory.askLoadAt) void this.#askLoad(onLoad);
+  }
+
+  async #askLoad(onLoad: (load: EngineLoad) => void): Promise<void> {
+    const memory = this.#memory;
+    memory.askLoadAt = Date.now() + LOAD_ASK_MS;
+    const load = await this.engine.load(this.connection, AbortSignal.timeout(LOAD_ASK_MS)).catch(() => null);
+    memory.askLoadAt = Date.now() + (load ? LOAD_MS : NO_LOAD_MS);
+    memory.load = load;
+    if (load) onLoad(load);
+  }
+
   /** Returns whether it answers at all within `ms`. */
   async isAlive(ms = ALIVE_MS): Promise<boolean> {
-    const asked = this.connection.ask({
-      method: 'GET',
-      path: '/health',
-      signal: AbortSignal.timeout(Math.min(ms, ASK_MS)),
-    });
-    const read = asked.then(async ({ status, body }) => readText(body).then(() => status < 500));
-    return read.catch(() => false);
+    return this.engine.isAlive(this.connection, AbortSignal.timeout(Math.min(ms, ASK_MS))).catch(() => false);
   }
 
   get answeredAt(): number {
@@ -226,14 +265,14 @@ export class Replica {
     this.#verified = null;
     this.#models = null;
     this.#traits = null;
-    this.#takes.clear();
+    this.#answers.clear();
     this.#mode = null;
     this.#memory.forget();
   }
 
   #forgetTraits(): void {
     this.#traits = this.#memory.traits = null;
-    this.#takes.clear();
+    this.#answers.clear();
     this.#mode = this.#memory.mode = null;
   }
 
@@ -242,7 +281,7 @@ export class Replica {
   }
 
   async #readWeightVersion(epoch: number): Promise<string | null> {
-    const weightVersion = weightVersionIn(await this.#askPatiently(WEIGHT_INFO));
+    const weightVersion = await this.#askPatiently();
     const memory = this.#memory;
     if (memory.lastWeightVersion !== undefined && memory.lastWeightVersion !== weightVersion) {
       memory.changes += 1;
@@ -254,14 +293,11 @@ export class Replica {
     return weightVersion;
   }
 
-  /**
-   * Asks again while the engine is healthy. vLLM's scheduler answers between two steps, which take long on a busy CPU, and its server's
-   * health route answers meanwhile.
-   */
-  async #askPatiently(path: string): Promise<unknown> {
+  /** Asks again while the engine is healthy: its scheduler may answer only between two steps, which take long on a busy CPU. */
+  async #askPatiently(): Promise<string | null> {
     for (let asks = 1; ; asks++) {
       try {
-        return await this.#ask(path);
+        return await this.#askWeightVersion();
       } catch (error) {
         const isBusy = error instanceof Error && error.name === 'TimeoutError' && (await this.isAlive());
         if (!isBusy) throw error;
@@ -270,15 +306,15 @@ export class Replica {
     }
   }
 
-  /** Returns the JSON of a reply with status 200, else null. */
-  async #ask(path: string): Promise<unknown> {
-    const reply = await this.connection.ask({ method: 'GET', path, signal: AbortSignal.timeout(this.#askMs) });
-    const text = await readText(reply.body);
-    if (reply.status >= 500) throw new Error(`${this.connection.url}${path} answered ${reply.status}`);
-    try {
-      return reply.status === 200 ? JSON.parse(text) : null;
-    } catch {
-      return null;
+  /** Another process, of another kind, may answer now. */
+  async #askWeightVersion(): Promise<string | null> {
+    const known = this.engine;
+    for (const engine of this.#named ? [known] : [known, ...UNNAMED.filter((each) => each !== known)]) {
+      const weightVersion = await engine.weightVersion(this.connection, AbortSignal.timeout(this.#askMs));
+      if (weightVersion === null) continue;
+      this.#memory.engine = engine;
+      return weightVersion;
     }
+    return null;
   }
 }

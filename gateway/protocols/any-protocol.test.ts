@@ -1,17 +1,25 @@
 import { expect, test } from 'vitest';
 import type { ProtocolName } from '../../store/schema.ts';
-import { useSharedTokenGateway } from '../../tests/support/harness/token-gateway.ts';
+import { useSharedToyGateway } from '../../tests/support/harness/token-gateway.ts';
 import { PROTOCOLS } from './all.ts';
 
-const gateway = useSharedTokenGateway();
+const gateway = useSharedToyGateway();
 const messages = [{ role: 'user', content: 'say it' }];
 const ASKED: Record<ProtocolName, object> = {
   chat_completions: { messages },
   completions: { prompt: 'say it' },
   messages: { messages, max_tokens: 50 },
   responses: { input: 'say it' },
+  gemini: { contents: [{ role: 'user', parts: [{ text: 'say it' }] }] },
 };
-const CASES = PROTOCOLS.flatMap(({ name, path }) => [false, true].map((stream) => ({ name, path, stream })));
+const CASES = PROTOCOLS.flatMap(({ name, path }) =>
+  [false, true].map((stream) => ({ name, path: pathOf(name, path, stream), stream })),
+);
+
+/** Gemini's URL says whether the reply is streamed. */
+function pathOf(name: ProtocolName, path: string, stream: boolean): string {
+  return name === 'gemini' && stream ? path.replace(':generateContent', ':streamGenerateContent?alt=sse') : path;
+}
 
 test.each(CASES)(
   '$name (stream: $stream): a call whose URL names no trial is recorded with the trial that its key names',
@@ -34,7 +42,7 @@ test.each(CASES)(
     await (await ask()).text();
     const refused = await ask();
     expect(refused.status).toBe(200);
-    expect(await refused.text()).toMatch(/"(length|max_tokens|max_output_tokens)"/);
+    expect(await refused.text()).toMatch(/"(length|max_tokens|max_output_tokens|MAX_TOKENS)"/);
     expect(gateway.toy.generated).toHaveLength(1);
     expect((await trial.calls()).map(({ status }) => status)).toEqual(['completed', 'failed']);
   },

@@ -1,5 +1,5 @@
 import { beforeAll, expect, test } from 'vitest';
-import { startGateway } from '../node.ts';
+import { startGateway } from '../runtimes/node/start-gateway.ts';
 import type { JsonObject } from '../json.ts';
 import { normalizeResponse, type NormalizedResponse } from '../../tests/support/oracles/normalized-response.ts';
 import { withVllm } from '../../tests/support/harness/own-vllm.ts';

@@ -8,7 +8,7 @@ const SCHEMA = '{"type":"object","properties":{"id":{"maximum":92233720368547758
 
 type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 const post = async (trial: Trial, path: string, body: string) => {
-  const reply = await gateway.post(`/${trial.id}/v1/${path}`, trial.key, body);
+  const reply = await gateway.post(`/${trial.id}/${path.startsWith('v1beta') ? '' : 'v1/'}${path}`, trial.key, body);
   const text = await reply.text();
   expect(reply.status, text).toBe(200);
   return text;
@@ -106,4 +106,23 @@ test('a plain Messages reply has the engine’s tool arguments unchanged, and a 
   );
   const calls = await trial.calls();
   expect(calls[1]?.parentId).toBe(calls[0]?.id);
+});
+
+test('the arguments and the schema of a function in a Gemini request reach the engine as the agent wrote them', async () => {
+  const trial = await gateway.trial();
+  const sent = listen();
+  const tools = `[{"functionDeclarations":[{"name":"f","parametersJsonSchema":${SCHEMA}}]}]`;
+  const contents = [
+    '{"role":"user","parts":[{"text":"x"}]}',
+    `{"role":"model","parts":[{"functionCall":{"name":"f","args":${GIVEN}}}]}`,
+    `{"role":"user","parts":[{"functionResponse":{"name":"f","response":${GIVEN}}}]}`,
+  ];
+  await post(
+    trial,
+    'v1beta/models/m:generateContent',
+    `{"contents":[${contents.join()}],"tools":${tools},"generationConfig":{"temperature":1.0,"maxOutputTokens":5e1}}`,
+  );
+  expect(sent.at(-1)).toContain(SCHEMA);
+  expect(sent.at(-1)?.split(JSON.stringify(GIVEN))).toHaveLength(3);
+  expect(sent.at(-1)).toContain('"max_tokens":50');
 });

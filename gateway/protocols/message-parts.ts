@@ -1,3 +1,4 @@
+import { parseExact } from '../../core/exact-json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
@@ -25,6 +26,20 @@ function toolIn(call: JsonObject, place: number): ToolCall {
     name: typeof name === 'string' ? name : null,
     arguments: textIn(given),
   };
+}
+
+/**
+ * Returns the arguments of a tool call as JSON. A model may write arguments that are not an object or not JSON: other JSON is returned
+ * unchanged, other text as a text, and missing arguments as an empty object.
+ */
+export function argumentsIn(given: string): unknown {
+  if (given.trim() === '') return {};
+  try {
+    const value = parseExact(given);
+    return typeof value === 'string' ? given : value;
+  } catch {
+    return given;
+  }
 }
 
 /** Returns the one reply of a call whose protocol has no `n`. */

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { TokenChunk } from '../chat/token-json.ts';
+import { requestOf } from '../../tests/support/scenarios/protocol-request.ts';
+import { TokenChunk } from '../engines/vllm/token-json.ts';
 import type { JsonObject } from '../json.ts';
 import { PROTOCOLS } from './all.ts';
 
@@ -43,6 +44,7 @@ const ASKED = {
   max_tokens: 9,
   messages: [{ role: 'user', content: 'x' }],
   input: 'x',
+  contents: [{ parts: [{ text: 'x' }] }],
   tools: [],
 };
 
@@ -50,7 +52,10 @@ test.each(PROTOCOLS)(
   '$name: a chunk of one token that takes the fast path reads the same as on the ordinary path',
   (protocol) => {
     const request = protocol.parse(
-      new TextEncoder().encode(JSON.stringify(protocol.name === 'completions' ? { ...ASKED, prompt: 'x' } : ASKED)),
+      requestOf(
+        protocol.name === 'completions' ? { ...ASKED, prompt: 'x' } : ASKED,
+        'http://gateway/v1beta/models/m:streamGenerateContent?alt=sse',
+      ),
     );
     const [passing, writing] = [protocol.writer(request, CALL), protocol.writer(request, CALL)];
     let passed = 0;

@@ -3,9 +3,9 @@ import { isObject, type JsonObject } from '../json.ts';
 import { readEvents, typesOf } from '../../tests/support/oracles/protocol-events.ts';
 import { calling } from '../../tests/support/harness/calling.ts';
 import { pretendCut } from '../../tests/support/fakes/lost-replies.ts';
-import { useSharedTokenGateway } from '../../tests/support/harness/token-gateway.ts';
+import { useSharedToyGateway } from '../../tests/support/harness/token-gateway.ts';
 
-const gateway = useSharedTokenGateway();
+const gateway = useSharedToyGateway();
 
 const SCHEMA = { type: 'object', properties: { path: { type: 'string' } } };
 const user = (text: string) => ({ role: 'user', content: text });
@@ -136,17 +136,17 @@ test.each(EACH)(
     gateway.toy.script = [{ text: 'hello' }, { text: '<think>hm, 🦀</think>looking' }];
     const first = { ...KINDS[kind].first, stream };
     const body = KINDS[kind].next(first, (await turn(trial, kind, first)).reply, 'and now?');
-    const asked: string[] = [];
-    gateway.toy.before = ({ path }) => void asked.push(path);
     const said = JSON.stringify((await turn(trial, kind, body)).reply);
-    expect(asked).toContain('/inference/v1/generate');
     expect([said.match(/hm, 🦀/g)?.length, said.includes('looking'), said.includes('think>')]).toEqual([
       1,
       true,
       false,
     ]);
     const call = (await trial.calls()).at(-1);
-    expect(call?.response).toMatchObject({ choices: [{ message: { content: 'looking', reasoning: 'hm, 🦀' } }] });
+    expect(call).toMatchObject({
+      continuation: 'clean',
+      response: { choices: [{ message: { content: 'looking', reasoning: 'hm, 🦀' } }] },
+    });
   },
 );
 
@@ -193,7 +193,7 @@ test.each([
     const body = { ...KINDS[kind].first, stream: true };
     const second = KINDS[kind].next(body, (await turn(trial, kind, body)).reply, 'and?');
     gateway.toy.before = async ({ path }) =>
-      void (path.endsWith('/generate') && (await new Promise((resolve) => setTimeout(resolve, 250))));
+      void (/\/(generate|completions)$/.test(path) && (await new Promise((resolve) => setTimeout(resolve, 250))));
     const text = await (await ask(trial, kind, second)).text();
     expect(text.match(sign)?.length).toBeGreaterThan(2);
     expect(text).toContain('nothing to say');

@@ -3,9 +3,9 @@ import type { JsonObject } from '../json.ts';
 import { calling } from '../../tests/support/harness/calling.ts';
 import { readEvents } from '../../tests/support/oracles/protocol-events.ts';
 import { IN_WORKERD } from '../../tests/support/harness/gateways.ts';
-import { useSharedTokenGateway } from '../../tests/support/harness/token-gateway.ts';
+import { useSharedToyGateway } from '../../tests/support/harness/token-gateway.ts';
 
-const gateway = useSharedTokenGateway();
+const gateway = useSharedToyGateway();
 const user = (content: unknown) => ({ role: 'user', content });
 const PDF = { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: 'JVBERi0xLjQK' } };
 

@@ -1,4 +1,7 @@
-"""Runs the GPU worker: python -m trialgate_gpu --temporal-address HOST:PORT --home DIR [--device auto|cpu|cuda]"""
+"""Runs the GPU worker: python -m trialgate_gpu --temporal-address HOST:PORT --home DIR [--device auto|cpu|cuda]
+
+This process serves Temporal and publishes weights. It uses no GPU: the ranks that it starts do the train steps.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,24 @@ import signal
 import sys
 from pathlib import Path
 
-from .device import choose_device, tune_process
 from .errors import GpuWorkerError
+from .group.controller import RUN, GroupOptions
 
 
-def parse_arguments() -> argparse.Namespace:
+def address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, found {text!r}")
+    return text
+
+
+def positive(text: str) -> float:
+    if not (value := float(text)) > 0:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return value
+
+
+def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
     env = os.environ.get
     parser = argparse.ArgumentParser(
         prog="trialgate-gpu-worker", description="Trialgate's trainer and weight publisher."
@@ -31,13 +47,61 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--pack-tokens", type=int, help="tokens computed at once (default 2048 on a CPU, 16384 on a GPU)"
     )
-    parser.add_argument("--threads", type=int, help="CPU threads (default: all this process may use)")
-    return parser.parse_args()
+    parser.add_argument("--threads", type=int, help="CPU threads of a rank (default: its share of what this may use)")
+    parser.add_argument(
+        "--peak-tflops",
+        type=positive,
+        default=env("TRIALGATE_PEAK_TFLOPS"),
+        help="a device's dense bfloat16 TFLOP/s, for the metric MFU (default: those of known NVIDIA GPUs)",
+    )
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        default=env("TRIALGATE_RANKS", "1"),
+        help="processes that a model is divided over, one a GPU (default 1)",
+    )
+    parser.add_argument(
+        "--launch",
+        default=env("TRIALGATE_LAUNCH", RUN),
+        help="command that starts the ranks; `{python}` and `{ranks}` are filled in (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--group-address",
+        type=address,
+        default=env("TRIALGATE_GROUP_ADDRESS", "127.0.0.1:0"),
+        help="HOST:PORT where ranks reach this worker: one of this machine's addresses if they are on others",
+    )
+    parser.add_argument(
+        "--cpu-offload", action="store_true", help="keep a rank's weights and moments in main memory (FSDP2)"
+    )
+    parser.add_argument(
+        "--activation-checkpointing",
+        action="store_true",
+        help="compute a layer's activations again in the backward pass: less memory, about a third more time",
+    )
+    arguments = parser.parse_args(given)
+    if arguments.cpu_offload and arguments.ranks == 1:
+        parser.error("--cpu-offload needs two ranks or more: give --ranks N too, or leave it out")
+    return arguments
+
+
+def group_options(arguments: argparse.Namespace) -> GroupOptions:
+    options = ["--device", arguments.device]
+    for name in ("pack_tokens", "threads", "peak_tflops"):
+        if (value := getattr(arguments, name)) is not None:
+            options += [f"--{name.replace('_', '-')}", str(value)]
+    options += [
+        f"--{name}"
+        for name in ("cpu-offload", "activation-checkpointing")
+        if getattr(arguments, name.replace("-", "_"))
+    ]
+    return GroupOptions(arguments.ranks, arguments.launch, arguments.group_address, options=tuple(options))
 
 
 async def run(arguments: argparse.Namespace) -> None:
+    from .backends.registry import Backends
     from .checkpoint import remove_leftovers
-    from .train_step import Trainer
+    from .group.backend import LocalBackend
     from .worker import serve
 
     stop = asyncio.Event()
@@ -45,9 +109,7 @@ async def run(arguments: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
     if arguments.home is not None:
         remove_leftovers(Path(arguments.home) / "checkpoints")
-    device = choose_device(arguments.device)
-    pack_tokens = arguments.pack_tokens or (2048 if device.type == "cpu" else 16384)
-    await serve(arguments.temporal_address, arguments.namespace, Trainer(device, pack_tokens), stop)
+    await serve(arguments.temporal_address, arguments.namespace, Backends(LocalBackend(group_options(arguments))), stop)
 
 
 def main() -> None:
@@ -56,7 +118,6 @@ def main() -> None:
     logging.getLogger("temporalio").setLevel(logging.ERROR)
     logging.getLogger("temporalio.worker._activity").setLevel(logging.CRITICAL)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    tune_process(arguments.threads)
     try:
         asyncio.run(run(arguments))
     except GpuWorkerError as error:

@@ -3,22 +3,28 @@
 The keys of a node are its ancestors in order of depth. Key j of a block is visible to a query at depth d if j <= d; in
 a sliding window of w tokens also only if j > d - w. Blocks of similar size share one batched call. The usual
 alternative, a dense [nodes, nodes] mask, costs several times as much.
+
+On a GPU a trie's attention is FlexAttention (`flex.py`), and that of sequences that share nothing is a flash kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_flash_attention_utils import _flash_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import is_flash_attn_2_available
 
+from .flex import FlexTrie, attend_flex
 from .pack import Block, Pack
 from .prefix import PrefixStates
 
@@ -28,6 +34,7 @@ HIDDEN = -1e30
 # A layer with more attention weights computes its attention again in the backward pass, and keeps neither them nor the
 # keys and values of each block. At long prompts these would be most of a step's memory.
 KEPT_WEIGHTS = 2**25
+Kernel = Literal["flash", "sdpa", "flex", "buckets"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,9 @@ class Bucket:
 class Plan:
     """How the attention of one pack is computed.
 
-    `order` puts the buckets' outputs into node order. When the pack is one chain, attention is plainly causal.
+    `order` puts the buckets' outputs into node order. When the pack is one chain, attention is plainly causal. `starts`
+    has the first node of each sequence and the number of nodes, if its sequences share nothing; else it is None. `trie`
+    is there on a GPU, and `buckets` are elsewhere.
     `prefix` has the keys and values that come before every root; with `is_prefix` this pass computes them. `check` is
     called once a layer and may raise, so that a step stops soon after its cancellation.
     """
@@ -56,6 +65,8 @@ class Plan:
     check: Callable[[], None]
     prefix: PrefixStates | None = None
     is_prefix: bool = False
+    trie: FlexTrie | None = None
+    starts: torch.Tensor | None = None
 
     @property
     def pairs(self) -> int:
@@ -85,8 +96,26 @@ def make_plan(
     *,
     is_prefix: bool = False,
 ) -> Plan:
-    """Sorts the blocks by size and buckets them so that padding stays under `MAX_PADDING`."""
     depth = int(pack.depths.max()) + 1
+    starts = pack.starts
+    if starts is not None:
+        starts = torch.from_numpy(starts.astype(np.int32)).to(device)
+    if has_flex(device):
+        before = 0 if pack.prefix is None else len(pack.prefix)
+        trie = FlexTrie(pack.depths, before, device)
+        nothing = torch.empty(0, dtype=torch.int64, device=device)
+        return Plan(depth, pack.is_chain, [], nothing, check, prefix, is_prefix, trie, starts)
+    buckets, order = _bucketed(pack, device)
+    return Plan(depth, pack.is_chain, buckets, order, check, prefix, is_prefix, starts=starts)
+
+
+def has_flex(device: torch.device) -> bool:
+    """Returns True when FlexAttention has kernels for this device."""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+def _bucketed(pack: Pack, device: torch.device) -> tuple[list[Bucket], torch.Tensor]:
+    """Sorts the blocks by size and buckets them so that padding stays under `MAX_PADDING`."""
     buckets: list[list[Block]] = []
     real = padded = 0
     for block in sorted(pack.blocks, key=lambda b: (-len(b.path), -b.length, b.start)):
@@ -104,8 +133,7 @@ def make_plan(
     nodes = np.concatenate([nodes for _, nodes in built])
     order = np.empty(len(pack.token_ids), dtype=np.int64)
     order[nodes[nodes >= 0]] = np.flatnonzero(nodes >= 0)
-    in_node_order = torch.from_numpy(order).to(device)
-    return Plan(depth, pack.is_chain, [bucket for bucket, _ in built], in_node_order, check, prefix, is_prefix)
+    return [bucket for bucket, _ in built], torch.from_numpy(order).to(device)
 
 
 @dataclass(frozen=True)
@@ -153,14 +181,62 @@ def attend(
             key, value = torch.cat([before_key, key], dim=2), torch.cat([before_value, value], dim=2)
     window = sliding_window if sliding_window is not None and sliding_window < trie_plan.depth else None
     variant = Variant(scaling, window, softcap, s_aux)
-    if trie_plan.is_chain and variant.is_fused and window is None:
+    kernel = kernel_of(trie_plan, query, key, value, variant)
+    if kernel == "flash":
+        return _attend_flash(query, key, value, trie_plan, variant), None
+    if kernel == "sdpa":
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
+        return out.transpose(1, 2), None
+    if kernel == "flex":
+        out = attend_flex(query, key, value, trie_plan.trie.mask(window), scaling, softcap, s_aux)
         return out.transpose(1, 2), None
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
     is_long = trie_plan.pairs * query.shape[1] > KEPT_WEIGHTS and not _keeps_no_weights(query, variant)
     attend_bucket = partial(checkpoint, _attend_bucket, use_reentrant=False) if is_long else _attend_bucket
     outs = [attend_bucket(bucket, query, key, value, variant) for bucket in trie_plan.buckets]
     return torch.cat(outs).index_select(0, trie_plan.order).unsqueeze(0), None
+
+
+def kernel_of(plan: Plan, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, variant: Variant) -> Kernel:
+    """Chooses how a layer's attention is computed: by the pack, the layer's kind, the device and what is installed."""
+    if plan.starts is not None and _flash_computes(query, key, value, variant):
+        return "flash"
+    if plan.is_chain and variant.is_fused and variant.window is None:
+        return "sdpa"
+    return "buckets" if plan.trie is None else "flex"
+
+
+@cache
+def has_flash() -> bool:
+    return is_flash_attn_2_available()
+
+
+def _flash_computes(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, variant: Variant) -> bool:
+    """Returns True when the installed kernel computes it. The self-check's float32 it does not compute."""
+    is_half = query.dtype in (torch.bfloat16, torch.float16) and query.dtype == key.dtype == value.dtype
+    one_width = query.shape[-1] == key.shape[-1] == value.shape[-1] <= 256
+    return query.device.type == "cuda" and is_half and one_width and variant.sinks is None and has_flash()
+
+
+def _attend_flash(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, plan: Plan, variant: Variant
+) -> torch.Tensor:
+    """Takes what `attend` takes and returns [1, nodes, heads, dim]. Sequences are parts of one long one (varlen)."""
+    return _flash_attention_forward(
+        *(states.transpose(1, 2) for states in (query, key, value)),
+        None,
+        query_length=query.shape[2],
+        is_causal=True,
+        softmax_scale=variant.scaling,
+        sliding_window=variant.window,
+        softcap=variant.softcap,
+        deterministic=True,
+        cu_seq_lens_q=plan.starts,
+        cu_seq_lens_k=plan.starts,
+        max_length_q=plan.depth,
+        max_length_k=plan.depth,
+        attn_implementation="flash_attention_2",
+    )
 
 
 def _attend_bucket(

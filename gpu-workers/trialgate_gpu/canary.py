@@ -16,7 +16,6 @@ import numpy as np
 from transformers import AutoTokenizer, PreTrainedConfig
 
 from .errors import NotFiniteError
-from .head import token_logprobs
 from .pack import chain, make_packs
 from .policy import Policy
 
@@ -64,7 +63,7 @@ def measure_canary(policy: Policy, token_ids: list[int]) -> Canary:
     trained = np.arange(len(ids)) > 0
     (pack,) = make_packs([chain(0, ids, trained, np.zeros(len(ids), np.float32), 1.0)], len(ids))
     with policy.in_float32(rounded=True) if policy.device.type == "cpu" else nullcontext():
-        logprobs = token_logprobs(policy.infer(pack), policy.head, pack)
+        logprobs = policy.logprobs(pack)
     if not logprobs.isfinite().all():
         raise NotFiniteError("a log-probability of the canary is not finite")
     return Canary(token_ids, [round(p, 5) for p in logprobs.tolist()])

@@ -1,43 +1,49 @@
 """Writes and reads checkpoints: folders that vLLM loads, written as a temporary folder and put in place by one rename.
 
-`HOME/checkpoints/{key[:32]}/` has `model.safetensors` (bfloat16, with the tensors of the base model's files), config,
-tokenizer and chat template, `trainer/*.safetensors` (float32 master weights and AdamW moments, flat, in the order of
-the names in their metadata) and `manifest.json`.
+`HOME/checkpoints/{key[:32]}/` has `model.safetensors` or several files and their index (bfloat16, with the tensors of
+the base model's files), config, tokenizer and chat template, `manifest.json`, and in some versions the trainer's state
+(`group/saved_state.py`). With LoRA it has the adapter instead of a model (see lora.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import math
 import os
 import shutil
 import socket
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from .durable import sync, sync_tree
 from .errors import GpuWorkerError
+from .group.placement import Optimizer, Placement
+from .group.saved_state import has_state, restore
+from .group.world import World
+from .lora import ADAPTER, BASE, Lora, copy_adapter_files
 from .manifest import MANIFEST, Manifest, read_manifest
-from .optimizer import FlatAdamW
 from .policy import Policy
-from .tensor_file import Tensors, as_written, read_flat, read_tensor, sha256_of, stored_tensors, write_tensors
+from .processes import is_alive
+from .tensor_file import Tensors, as_written, read_tensor, sha256_of, stored_tensors, tensor_shape, write_tensors
 
 TEMPORARY = ".tmp-"
 TENSOR_ENDINGS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json")
 WEIGHTS = "model.safetensors"
-STATE_FILES = ("master", "exp_avg", "exp_avg_sq")
+LARGEST_FILE = 4 << 30
 SPARE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass
 class TrainerState:
     policy: Policy
-    optimizer: FlatAdamW
+    optimizer: Optimizer
 
 
 def checkpoint_folder(home: Path, key: str) -> Path:
@@ -45,19 +51,21 @@ def checkpoint_folder(home: Path, key: str) -> Path:
 
 
 @contextmanager
-def draft_folder(target: Path, needed_bytes: int) -> Iterator[Path]:
-    """Yields a temporary folder that becomes `target` when the block succeeds and is removed when it fails."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(target.parent)
-    # `activities/run/link-checkpoint.ts` gives its drafts the same form, so that `remove_leftovers` finds them too.
-    draft = target.parent / f"{TEMPORARY}{target.name}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+def draft_folder(target: Path, needed_bytes: int, world: World = World()) -> Iterator[Path]:  # noqa: B008
+    """Yields a temporary folder that becomes `target` when the block succeeds and is removed when it fails.
+
+    Rank 0 makes it, and all ranks write into it. It is put in place when all have written.
+    """
+    draft = None
     try:
-        if shutil.disk_usage(target.parent).free < needed_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        draft.mkdir()
-        yield draft
-        _sync_tree(draft)
-        _rename(draft, target)
+        if world.rank == 0:
+            draft = _make_draft(target, needed_bytes)
+        yield Path(world.of_first(str(draft)))
+        world.wait()
+        if draft is not None:
+            sync_tree(draft)
+            _rename(draft, target)
+        world.wait()
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -67,7 +75,24 @@ def draft_folder(target: Path, needed_bytes: int) -> Iterator[Path]:
             "DiskFull", f"{what}; earlier checkpoints are intact: make room, then resume the run"
         ) from error
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _make_draft(target: Path, needed_bytes: int) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(target.parent)
+    if shutil.disk_usage(target.parent).free < needed_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    draft = draft_path(target)
+    draft.mkdir()
+    return draft
+
+
+def draft_path(target: Path) -> Path:
+    """Returns the path of a new temporary folder of this process."""
+    # `activities/run/link-checkpoint.ts` gives its drafts the same form, so that `remove_leftovers` finds them too.
+    return target.parent / f"{TEMPORARY}{target.name}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def _rename(draft: Path, target: Path) -> None:
@@ -76,44 +101,22 @@ def _rename(draft: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not (target / MANIFEST).is_file():
             raise
-    _fsync(target.parent)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_tree(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
-        if not path.is_symlink():
-            _fsync(path)
-    _fsync(folder)
+    sync(target.parent)
 
 
 def remove_leftovers(checkpoints: Path) -> None:
     """Deletes temporary folders of processes of this host that have ended."""
     for draft in checkpoints.glob(f"{TEMPORARY}*"):
         host, pid = draft.name.removeprefix(TEMPORARY).split("-", 1)[1].rsplit("-", 2)[:2]
-        if host == socket.gethostname() and not _alive(int(pid)):
+        if host == socket.gethostname() and not is_alive(int(pid)):
             shutil.rmtree(draft, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def copy_side_files(source: Path, target: Path) -> None:
     """Copies config, tokenizer and chat template, and sets bfloat16 in the config, which is the weights' dtype."""
+    if (source / BASE).is_dir():
+        copy_adapter_files(source, target)
+        return
     for path in sorted(source.iterdir()):
         if path.is_file() and path.name != MANIFEST and not path.name.endswith(TENSOR_ENDINGS):
             shutil.copyfile(path, target / path.name)
@@ -130,44 +133,92 @@ def require_complete(policy: Policy, parent: Path) -> None:
         raise GpuWorkerError("BadModel", f"{what}: they are cut short, or of another model")
 
 
-def engine_tensors(policy: Policy, parent: Path) -> Tensors:
-    """Returns the tensors that an engine loads: those of `parent`, by the same names.
+def weight_files(parent: Path) -> dict[str, list[str]]:
+    """Returns the names of the tensors of each file of weights: one file, or several of at most `LARGEST_FILE`."""
+    groups: list[list[str]] = [[]]
+    size = 0
+    for name, path in stored_tensors(parent).items():
+        own = 2 * math.prod(tensor_shape(path, name))
+        if groups[-1] and size + own > LARGEST_FILE:
+            groups.append([])
+            size = 0
+        groups[-1].append(name)
+        size += own
+    if len(groups) == 1:
+        return {WEIGHTS: groups[0]}
+    return {f"model-{n:05}-of-{len(groups):05}.safetensors": names for n, names in enumerate(groups, 1)}
 
-    Tensors that transformers does not load, such as those of layers for speculative decoding, are copied from `parent`.
+
+def write_weights(
+    policy: Policy, parent: Path, folder: Path, check: Callable[[], None], world: World
+) -> dict[str, str]:
+    """Writes what an engine loads: a model like that of `parent`, or an adapter. Returns the sha256 by file."""
+    if policy.lora is None:
+        return write_model(policy.weight_chunks(), parent, folder, check, world)
+    adapter = {name: as_written(tensor) for chunk in policy.weight_chunks() for name, tensor in chunk.items()}
+    own = {}
+    if world.rank == 0:
+        own[ADAPTER] = write_tensors(folder / ADAPTER, adapter, {"format": "pt"}, check)
+    return world.of_first(own)
+
+
+def write_model(
+    chunks: Iterable[dict[str, torch.Tensor]], parent: Path, folder: Path, check: Callable[[], None], world: World
+) -> dict[str, str]:
+    """Writes the tensors of `parent`, by the same names. Returns the sha256 by file.
+
+    Each rank writes some of the files. Tensors that transformers does not load, such as those of layers for speculative
+    decoding, are copied from `parent`.
     """
-    own = policy.weights()
-    return {
-        name: as_written(own[name] if name in own else read_tensor(path, name))
-        for name, path in stored_tensors(parent).items()
-    }
+    files = weight_files(parent)
+    own = dict(list(files.items())[world.rank :: world.size])
+    wanted = {name for names in own.values() for name in names}
+    found: Tensors = {}
+    for chunk in chunks:
+        check()
+        found |= {name: as_written(tensor) for name, tensor in chunk.items() if name in wanted}
+    stored = stored_tensors(parent)
+    written = {}
+    for file, names in own.items():
+        content = {name: found.pop(name, None) or as_written(read_tensor(stored[name], name)) for name in names}
+        written[file] = write_tensors(folder / file, content, {"format": "pt"}, check)
+    if world.rank == 0 and len(files) > 1:
+        _write_index(folder, files, stored)
+    return {file: sha for each in world.gather(written) for file, sha in each.items()}
 
 
-def write_state(state: TrainerState, parent: Path, folder: Path, check: Callable[[], None]) -> dict[str, str]:
-    """Writes weights and trainer state into `folder`, two files at a time. Returns the sha256 by relative path."""
-    policy, optimizer = state.policy, state.optimizer
-    flat = dict(zip(STATE_FILES, (policy.master, *(optimizer.moments() or ())), strict=False))
-    metadata = {"names": json.dumps(policy.names), "steps": str(optimizer.steps)}
-    (folder / "trainer").mkdir()
-    with ThreadPoolExecutor(2) as pool:
-        weights = engine_tensors(policy, parent)
-        jobs = {WEIGHTS: pool.submit(write_tensors, folder / WEIGHTS, weights, {"format": "pt"}, check)}
-        for name, tensor in flat.items():
-            file = f"trainer/{name}.safetensors"
-            content = {name: ("F32", (tensor.numel(),), tensor.cpu().numpy())}
-            jobs[file] = pool.submit(write_tensors, folder / file, content, metadata, check)
-        return {file: job.result() for file, job in jobs.items()}
+def _write_index(folder: Path, files: dict[str, list[str]], stored: dict[str, Path]) -> None:
+    """Writes the index that Hugging Face's readers and engines look for when weights are in several files."""
+    size = sum(2 * math.prod(tensor_shape(path, name)) for name, path in stored.items())
+    of_name = {name: file for file, names in files.items() for name in names}
+    index = {"metadata": {"total_size": size}, "weight_map": of_name}
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=2) + "\n")
 
 
 def state_bytes(policy: Policy) -> int:
-    return policy.master.numel() * (2 + 3 * 4) + SPARE_BYTES
+    return sum(map(math.prod, policy.shapes.values())) * (2 + 3 * 4) + SPARE_BYTES
 
 
-def load_state(folder: Path, manifest: Manifest, device: torch.device, check: Callable[[], None]) -> TrainerState:
-    """Loads a checkpoint and checks its files against the checksums of its manifest.
+def load_state(folder: Path, manifest: Manifest, placement: Placement, check: Callable[[], None]) -> TrainerState:
+    """Loads a checkpoint and checks its files against the checksums of its manifest, each rank some of them.
 
-    Raises `MissingCheckpoint` or `CorruptCheckpoint` when they differ.
+    The weights are those of the checkpoint's trainer state, or if it has none those that an engine loads. Raises
+    `MissingCheckpoint` or `CorruptCheckpoint` when files differ.
     """
-    for file, sha in manifest.files.items():
+    world = placement.world
+    world.together(lambda: _check_files(folder, manifest, world, check))
+    lora = Lora(**manifest.lora) if manifest.lora else None
+    policy = placement.policy(folder / BASE if lora else folder, lora)
+    optimizer = placement.optimizer(policy)
+    if world.ask_first(lambda: has_state(folder)):
+        restore(policy, optimizer, folder, manifest.checkpoint_sha256, world, check)
+    elif lora and ADAPTER in manifest.files:
+        policy.read_adapter(folder / ADAPTER)
+    return TrainerState(policy, optimizer)
+
+
+def _check_files(folder: Path, manifest: Manifest, world: World, check: Callable[[], None]) -> None:
+    for file, sha in list(manifest.files.items())[world.rank :: world.size]:
         check()
         if not (folder / file).exists():
             raise GpuWorkerError(
@@ -176,39 +227,41 @@ def load_state(folder: Path, manifest: Manifest, device: torch.device, check: Ca
         if sha256_of(folder / file) != sha:
             what = f"checkpoint file {folder / file} does not have the sha256 of its manifest"
             raise GpuWorkerError("CorruptCheckpoint", f"{what}: delete {folder} and redo the iteration that made it")
-    policy = Policy(folder, device)
-    if (folder / "trainer/master.safetensors").is_file():
-        check()
-        master = torch.from_numpy(read_flat(folder / "trainer/master.safetensors", "master"))
-        if master.shape != policy.master.shape:
-            sizes = f"a trainer state of {len(master)} weights for a model of {len(policy.master)}"
-            what = f"checkpoint {folder} has {sizes}"
-            raise GpuWorkerError("CorruptCheckpoint", f"{what}: delete it and redo the iteration that made it")
-        policy.master.copy_(master)
-        policy.refresh()
-    optimizer = FlatAdamW(policy.master, policy.decayed())
-    if (folder / "trainer/exp_avg.safetensors").is_file():
-        check()
-        moments = [
-            torch.from_numpy(read_flat(folder / f"trainer/{name}.safetensors", name)) for name in STATE_FILES[1:]
-        ]
-        optimizer.restore(manifest.optimizer_steps, *moments)
-    return TrainerState(policy, optimizer)
+    if (folder / "trainer/master.safetensors").exists():
+        what = f"the trainer's state of {folder} has the form of an older release"
+        raise GpuWorkerError("CorruptCheckpoint", f"{what}: finish the run with that release, or fork its version 0")
 
 
-def prune(home: Path, run_id: str, keep: int, untouchable: set[Path]) -> list[Path]:
-    """Deletes all but the newest `keep` trained checkpoints of the run. Version 0 has only links and stays."""
-    own: list[tuple[int, Path]] = []
+def prune(home: Path, run_id: str, keep: int, interval: int | None, kept: Collection[Path]) -> list[Path]:
+    """Deletes the run's checkpoints, but not `kept`, the newest `keep` and those of versions that `interval` divides.
+
+    Version 0 has only links and stays. A checkpoint from which one that stays must be computed again stays too,
+    whatever run that belongs to.
+    """
+    # A kept path may be a link to a checkpoint.
+    untouchable = {*kept, *(path.resolve() for path in kept)}
+    manifests: dict[Path, Manifest] = {}
     for path in (home / "checkpoints").glob(f"[!.]*/{MANIFEST}"):
-        try:
-            manifest = read_manifest(path.parent)
-        except GpuWorkerError:
-            continue
-        if manifest.run_id == run_id and manifest.version > 0:
-            own.append((manifest.version, path.parent))
-    own.sort(reverse=True)
-    doomed = [folder for _, folder in own[keep:] if folder not in untouchable]
+        with contextlib.suppress(GpuWorkerError):
+            manifests[path.parent] = read_manifest(path.parent)
+    of_run = [(m.version, folder) for folder, m in manifests.items() if m.run_id == run_id]
+    # In a fork these are links to the first run's checkpoints, with their versions there.
+    linked = {each for version, folder in of_run if version == 0 for each in replayed_from(folder, manifests)}
+    own = sorted(((v, folder) for v, folder in of_run if v > 0 and folder not in linked), reverse=True)
+    older = own[keep:] if interval is None else [each for each in own[keep:] if each[0] % interval]
+    doomed = [folder for _, folder in older if folder not in untouchable]
+    needed = {each for folder in manifests.keys() - set(doomed) for each in replayed_from(folder, manifests)}
+    doomed = [folder for folder in doomed if folder not in needed]
     for folder in doomed:
         (folder / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
     return doomed
+
+
+def replayed_from(folder: Path, manifests: dict[Path, Manifest]) -> list[Path]:
+    """Returns the checkpoints from which this one's trainer state is computed again, the nearest first."""
+    found: list[Path] = []
+    while folder in manifests and not has_state(folder) and (replay := manifests[folder].replay):
+        folder = folder.parent / replay["parent"]
+        found.append(folder)
+    return found

@@ -15,12 +15,28 @@ CPU_OUT_OF_MEMORY = "can't allocate memory"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
-def choose_device(wanted: str) -> torch.device:
-    if wanted == "cuda" and not torch.cuda.is_available():
+def choose_device(wanted: str, local_rank: int = 0, local_ranks: int = 1) -> torch.device:
+    """Returns the device of this process, which is one of `local_ranks` on this machine."""
+    found = torch.cuda.device_count() if wanted != "cpu" else 0
+    if wanted == "cuda" and found == 0:
         raise GpuWorkerError(
             "NoDevice", "device cuda was asked for, but torch sees no GPU: install the CUDA build or use --device cpu"
         )
-    return torch.device("cpu" if wanted == "cpu" or not torch.cuda.is_available() else "cuda")
+    if found == 0:
+        return torch.device("cpu")
+    if local_ranks > found:
+        what = f"{local_ranks} ranks were asked for on a machine with {found} GPUs"
+        raise GpuWorkerError("NoDevice", f"{what}: start the GPU worker with --ranks {found}, or on more machines")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Returns False for a CPU without instructions for bfloat16, as x86 without AVX-512.
+
+    PyTorch's products of matrices are far slower there than in float32 (`bench/cpu_dtype.py` measures it).
+    """
+    return device.type != "cpu" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def is_out_of_memory(error: Exception) -> bool:

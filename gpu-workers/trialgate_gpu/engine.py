@@ -1,54 +1,67 @@
-"""Calls the control routes of one vLLM replica (VLLM_SERVER_DEV_MODE=1), over TCP or a Unix socket."""
+"""An engine's control routes: pause, new weights, what it has. Each kind of engine has a file of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 
 from .errors import GpuWorkerError
-from .manifest import digest
 
 # A reload, checksums and the canary take long on a slow or busy engine.
 WORK_SECONDS = 900.0
 POLL_SECONDS = 0.5
-HEAD_OVERRIDE = '\'{"head_dtype": "float32"}\''
-EXTENSION = "trialgate_gpu.vllm_extension.TrialgateWorker"
 
 
-def _client(url: str) -> httpx.AsyncClient:
-    timeout = httpx.Timeout(120.0, connect=5.0)
+def http_client(url: str) -> httpx.AsyncClient:
+    """Returns a client for `http://host:port`, `unix:/path.sock` or `relay:WORKER`."""
+    url = url.rstrip("/")
+    # vLLM's server closes a connection after an error, and the next request on it would be lost.
+    options: dict[str, Any] = {
+        "timeout": httpx.Timeout(120.0, connect=5.0),
+        "limits": httpx.Limits(max_keepalive_connections=0),
+    }
+    if url.startswith("relay:"):
+        gateway, key = os.environ.get("TRIALGATE_RELAY_URL"), os.environ.get("TRIALGATE_RELAY_KEY")
+        if not gateway or not key:
+            what = f"{url} is reached through the gateway: start this worker with --gateway-url and --secret"
+            raise GpuWorkerError("EngineBehindRelay", what)
+        base_url = f"{gateway.rstrip('/')}/relay/workers/{url.removeprefix('relay:')}"
+        return httpx.AsyncClient(base_url=base_url, headers={"authorization": f"Bearer {key}"}, **options)
     if url.startswith("unix:"):
-        transport = httpx.AsyncHTTPTransport(uds=url.removeprefix("unix:"))
-        return httpx.AsyncClient(transport=transport, base_url="http://engine", timeout=timeout)
-    return httpx.AsyncClient(base_url=url, timeout=timeout)
+        transport = httpx.AsyncHTTPTransport(uds=url.removeprefix("unix:"), limits=options.pop("limits"))
+        return httpx.AsyncClient(transport=transport, base_url="http://engine", **options)
+    return httpx.AsyncClient(base_url=url, **options)
 
 
-def cache_salt(weight_version: str) -> str:
-    """Returns the salt of the canary's prompt. vLLM refuses `@` and `/`; run ids have no `:`,
-    so the salts of two weight versions differ.
+@dataclass(frozen=True)
+class WeightBroadcast:
+    """How weights travel to an engine: the run's `weight_broadcast`. `auto` asks each engine."""
 
-    The gateway derives another salt from the same weight version (`gateway/chat/engine-body.ts`), because it must
-    encode any text that an engine may have there. The two need not agree: the canary only must not reuse what was
-    computed under an earlier weight version.
-    """
-    return weight_version.replace("@", ":")
+    type: Literal["auto", "filesystem", "gloo", "nccl"] = "auto"
+    timeout: float = 600.0
+
+
+DEFAULT_BROADCAST = WeightBroadcast()
 
 
 class EngineError(Exception):
     """Raised when a replica refuses or cannot be reached."""
 
 
-class Engine:
-    """`url` is `http://host:port` or `unix:/path.sock`."""
+class Engine(ABC):
+    """One replica. `url` is `http://host:port`, `unix:/path.sock` or `relay:WORKER`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, http: httpx.AsyncClient | None = None) -> None:
         self.url = url
-        self._http = _client(url.rstrip("/"))
+        self._http = http or http_client(url)
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,114 +71,140 @@ class Engine:
     ) -> None:
         await self._http.aclose()
 
-    async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Returns the answer whatever its status is."""
         try:
-            response = await self._http.request(method, path, **options)
+            return await self._http.request(method, path, **options)
         except httpx.HTTPError as error:
             raise EngineError(f"{method} {path}: {type(error).__name__} {error}".strip()) from error
-        if response.status_code == 404 and not path.startswith("/v1"):
-            what = f"engine {self.url} has no {path}: start vLLM with VLLM_SERVER_DEV_MODE=1"
-            raise GpuWorkerError("EngineWithoutDevRoutes", what)
+
+    async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        response = await self._ask(method, path, **options)
+        if response.status_code == 404 and (refusal := self._without_route(path)):
+            raise refusal
         if response.is_error:
             raise EngineError(f"{method} {path} answered {response.status_code}: {response.text[:300]}")
         return response
 
-    async def wait_ready(self, seconds: float, check: Callable[[], None] = lambda: None) -> None:
-        """Waits until /health answers. Raises `EngineError` after `seconds`, and whatever `check` raises meanwhile."""
-        deadline = time.monotonic() + seconds
-        while True:
-            check()
-            try:
-                await self._call("GET", "/health", timeout=10.0)
-                return
-            except EngineError as error:
-                if time.monotonic() > deadline:
-                    raise EngineError(f"not ready within {seconds:.0f} s ({error})") from error
-                await asyncio.sleep(POLL_SECONDS)
+    def _without_route(self, path: str) -> GpuWorkerError | None:
+        """Returns how to start the engine so that it has the route, or None."""
+        return None
 
-    async def weight_version(self) -> str:
-        return str((await self._call("GET", "/weight_info")).json()["weight_version"])
+    @abstractmethod
+    async def weight_version(self) -> str: ...
 
-    async def set_weight_version(self, weight_version: str) -> None:
-        await self._call("POST", "/update_weight_version", json={"new_version": weight_version})
+    @abstractmethod
+    async def set_weight_version(self, weight_version: str) -> None: ...
 
-    async def is_paused(self) -> bool:
-        return bool((await self._call("GET", "/is_paused")).json()["is_paused"])
+    @abstractmethod
+    async def is_paused(self) -> bool: ...
 
+    @abstractmethod
     async def pause(self) -> None:
         """Freezes requests in flight; they go on after `resume`."""
-        await self._call("POST", "/pause", params={"mode": "keep", "clear_cache": "false"})
 
-    async def resume(self) -> None:
-        await self._call("POST", "/resume")
+    @abstractmethod
+    async def resume(self) -> None: ...
 
-    async def config(self) -> dict[str, Any]:
-        """Returns the configuration that vLLM was started with (its `VllmConfig`)."""
-        return (await self._call("GET", "/server_info", params={"config_format": "json"})).json()["vllm_config"]
+    @abstractmethod
+    async def require(self, head_dtype: str, broadcast: WeightBroadcast = DEFAULT_BROADCAST) -> None:
+        """Raises `GpuWorkerError` when weights of this run's trainer cannot be loaded as it was started."""
 
-    def require_head_dtype(self, config: dict[str, Any], wanted: str) -> None:
-        """Raises `HeadDtypeDiffers` unless the heads of engine and trainer compute in the same dtype.
+    async def prepare_reload(self, checkpoint: str) -> None:  # noqa: B027 — most engines have nothing to prepare.
+        """Does before the pause what `reload` would otherwise do during it."""
 
-        If only one side computes in float32, log-probabilities differ more than if neither does: in bfloat16 both
-        round logits to the same grid.
-        """
-        overrides = (config.get("model_config") or {}).get("hf_overrides") or {}
-        found = "float32" if overrides.get("head_dtype") == "float32" else "model"
-        if found == wanted:
-            return
-        what = f"engine {self.url} computes its output head as `head_dtype: {found}`, and the run's trainer as {wanted}"
-        if wanted == "float32":
-            how = "set `head_dtype: float32` in trialgate.yaml, or start vLLM with --hf-overrides " + HEAD_OVERRIDE
-        else:
-            how = "set `head_dtype: float32` in the run file, or start vLLM without --hf-overrides " + HEAD_OVERRIDE
-        raise GpuWorkerError("HeadDtypeDiffers", f"{what}: {how}")
+    @abstractmethod
+    async def reload(self, checkpoint: str) -> None:
+        """Loads a checkpoint into a paused replica and drops what it computed with the weights before."""
 
-    def reload_method(self, config: dict[str, Any]) -> str:
-        """Returns the name of the worker's method that loads a whole checkpoint. An unknown name would end vLLM.
+    @abstractmethod
+    async def require_adapters(self, rank: int) -> None:
+        """Raises `GpuWorkerError` when the engine was not started to load LoRA adapters of this rank."""
 
-        Raises `EngineWithoutExtension` for a CPU engine without our extension (see vllm_extension.py).
-        """
-        if config["parallel_config"].get("worker_extension_cls") == EXTENSION:
-            return "trialgate_reload_weights"
-        if config["device_config"].get("device") == "cpu":
-            what = f"engine {self.url} runs on a CPU, where tied output heads and experts are wrong after a reload"
-            how = f"start vLLM with --worker-extension-cls {EXTENSION} and PYTHONPATH set to the folder gpu-workers"
-            raise GpuWorkerError("EngineWithoutExtension", f"{what}: {how}")
-        return "reload_weights"
+    @abstractmethod
+    async def adapters(self) -> dict[str, str]:
+        """Returns the folder of each LoRA adapter that is loaded, by its name."""
 
-    async def reload(self, checkpoint: str, method: str) -> None:
-        """Loads a checkpoint. A failed reload ends vLLM, so the caller must have checked the checkpoint."""
-        body = {"method": method, "kwargs": {"weights_path": checkpoint}}
-        await self._call("POST", "/collective_rpc", json=body, timeout=WORK_SECONDS)
+    @abstractmethod
+    async def load_adapter(self, name: str, folder: str) -> None:
+        """Loads an adapter. The name is never used for other weights."""
 
-    async def reset_prefix_cache(self) -> None:
-        await self._call("POST", "/reset_prefix_cache")
+    @abstractmethod
+    async def unload_adapter(self, name: str, seconds: float = WORK_SECONDS) -> None:
+        """Raises `EngineError` after `seconds`: an engine may wait until calls under way no longer use it."""
 
+    @abstractmethod
     async def checksum(self) -> str:
         """Returns a digest of the checksums of the engine's tensors, as the engine fused and sharded them."""
-        response = await self._call("POST", "/weight_checker", json={"action": "checksum"}, timeout=WORK_SECONDS)
-        return digest(response.json()["checksums"])
 
-    async def model(self) -> dict[str, Any]:
-        """Returns the engine's entry in /v1/models: `id`, and `max_model_len` where the engine gives it."""
-        return (await self._call("GET", "/v1/models")).json()["data"][0]
-
-    async def prompt_logprobs(self, token_ids: list[int], weight_version: str) -> list[float]:
-        """Returns the log-probability of each token but the first, at temperature 1.
+    @abstractmethod
+    async def prompt_logprobs(
+        self, token_ids: list[int], weight_version: str, *, adapter: str | None = None
+    ) -> list[float]:
+        """Returns the log-probability of each token but the first, at temperature 1; without an adapter the base's.
 
         A prompt beyond the engine's context is cut. KV computed under another weight_version is not reused.
         """
-        model = await self.model()
-        # The engine samples one token after the prompt.
-        token_ids = token_ids[: int(model.get("max_model_len") or len(token_ids) + 1) - 1]
-        body = {
-            "model": model["id"],
-            "prompt": token_ids,
-            "max_tokens": 1,
-            "temperature": 1.0,
-            "prompt_logprobs": 0,
-            "cache_salt": cache_salt(weight_version),
-        }
-        choice = (await self._call("POST", "/v1/completions", json=body, timeout=WORK_SECONDS)).json()["choices"][0]
-        entries = choice["prompt_logprobs"][1:]
-        return [float(entry[str(token)]["logprob"]) for entry, token in zip(entries, token_ids[1:], strict=True)]
+
+
+def head_dtype_differs(url: str, found: str, wanted: str, name: str, option: str) -> GpuWorkerError:
+    """Returns the refusal of an engine whose output head computes in another dtype than the trainer's.
+
+    If only one side computes in float32, log-probabilities differ more than if neither does: in bfloat16 both round
+    logits to the same grid.
+    """
+    what = f"engine {url} computes its output head as `head_dtype: {found}`, and the run's trainer as {wanted}"
+    if wanted == "float32":
+        how = f"set `head_dtype: float32` in trialgate.yaml, or start {name} with {option}"
+    else:
+        how = f"set `head_dtype: float32` in the run file, or start {name} without {option}"
+    return GpuWorkerError("HeadDtypeDiffers", f"{what}: {how}")
+
+
+def cannot_receive(url: str, kind: str, why: str, how: str) -> GpuWorkerError:
+    what = f"engine {url} {why}, and the run file has `weight_broadcast.type: {kind}`"
+    return GpuWorkerError("EngineWithoutTransfer", f"{what}: {how}, or set it to filesystem")
+
+
+def without_lora(url: str, why: str, how: str) -> GpuWorkerError:
+    return GpuWorkerError("EngineWithoutLora", f"engine {url} {why}, and the run trains a LoRA adapter: {how}")
+
+
+async def connect(url: str, seconds: float = 0.0, check: Callable[[], None] = lambda: None) -> Engine:
+    """Waits until the replica answers calls, and returns it as the kind of engine that it is.
+
+    Raises `EngineError` after `seconds`, and whatever `check` raises meanwhile.
+    """
+    deadline = time.monotonic() + seconds
+    http = http_client(url)
+    try:
+        while True:
+            check()
+            try:
+                if engine := await _identify(url, http):
+                    return engine
+                reason = "it is starting"
+            except httpx.HTTPError as error:
+                reason = f"{type(error).__name__} {error}".strip()
+            if time.monotonic() > deadline:
+                raise EngineError(f"not ready within {seconds:.0f} s ({reason})")
+            await asyncio.sleep(POLL_SECONDS)
+    except BaseException:
+        await http.aclose()
+        raise
+
+
+async def _identify(url: str, http: httpx.AsyncClient) -> Engine | None:
+    """Returns None while it answers no calls.
+
+    Only SGLang has `/model_info`, whatever it was started with. SGLang's `/health` is not asked: it samples a token,
+    and finds no sign of life during a pause.
+    """
+    from .sglang_engine import SglangEngine
+    from .vllm_engine import VllmEngine
+
+    response = await http.get("/model_info", timeout=10.0)
+    answer = response.json() if response.status_code == 200 else {}
+    if "weight_version" in answer:
+        return SglangEngine(url, http)
+    return VllmEngine(url, http) if (await http.get("/health", timeout=10.0)).is_success else None

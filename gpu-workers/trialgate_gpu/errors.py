@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 
 class GpuWorkerError(Exception):
     """Its message says what is wrong and what to do. `retryable` is False when only a person or another input helps."""
@@ -18,3 +20,10 @@ class NotFiniteError(Exception):
 
 class Cancelled(Exception):
     """Raised between units of work once the activity was cancelled."""
+
+
+class Request(dict[str, Any]):
+    """A request of an activity. A field that it lacks is the sender's fault, unlike any other `KeyError`."""
+
+    def __missing__(self, field: str) -> NoReturn:
+        raise GpuWorkerError("BadRequest", f"the request has no {field!r}")

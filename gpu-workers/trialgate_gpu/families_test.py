@@ -17,7 +17,6 @@ from conftest import two_groups
 from . import attention, supported
 from .errors import GpuWorkerError
 from .head import backward_through_head, token_logprobs
-from .manifest import read_manifest
 from .pack import chain, make_packs
 from .policy import Policy
 from .progress import Progress
@@ -216,12 +215,10 @@ def test_a_parent_checkpoint_with_the_optimizer_state_of_another_model_is_refuse
         run.model = make(tmp_path / f"model-{name}", "llama", {"num_hidden_layers": layers}, torch.bfloat16)
         base = run.base(trainer)
         made.append(Path(trainer.train_step(run.request(base["checkpoint"], two_groups()), Progress())["checkpoint"]))
-    state = "trainer/master.safetensors"
-    shutil.copy(made[1] / state, made[0] / state)
-    manifest = read_manifest(made[0])
-    manifest.files[state] = read_manifest(made[1]).files[state]
-    manifest.write(made[0])
-    with pytest.raises(GpuWorkerError, match=r"has a trainer state of .* weights for a model of") as caught:
+        trainer.settle()
+    shutil.rmtree(made[0] / "trainer")
+    shutil.copytree(made[1] / "trainer", made[0] / "trainer")
+    with pytest.raises(GpuWorkerError, match=r"the trainer's state in .* is of another checkpoint") as caught:
         fresh().train_step(make_run("a").request(str(made[0]), two_groups()[1:], 2), Progress())
     assert caught.value.kind == "CorruptCheckpoint"
 

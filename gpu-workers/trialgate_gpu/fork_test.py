@@ -7,8 +7,10 @@ import torch
 
 from conftest import two_groups
 
+from .checkpoint import prune
+from .group.saved_state import has_state
 from .load_base import load_base
-from .manifest import MANIFEST
+from .manifest import MANIFEST, Manifest, read_manifest
 from .progress import Progress
 from .train_step import Trainer
 
@@ -23,6 +25,10 @@ def forked(checkpoint: str, run_id: str) -> Path:
     target = source.parent / f"fork-{run_id}"
     shutil.copytree(source, target, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST))
     manifest = json.loads((source / MANIFEST).read_text()) | {"run_id": run_id, "version": 0}
+    if not has_state(source) and manifest["replay"]:
+        (target / "replay").mkdir()
+        os.link(manifest["replay"]["batch_path"], target / "replay/batch.arrow")
+        manifest["replay"]["batch_path"] = "replay/batch.arrow"
     (target / MANIFEST).write_text(json.dumps(manifest))
     return target
 
@@ -32,6 +38,7 @@ def test_a_fork_continues_with_its_parents_optimizer_state_also_after_the_parent
 ):
     run = make_run()
     one = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+    trainer.settle()
     folder = forked(one["checkpoint"], "other")
     base = load_base(fresh(), {"run_id": "other", "model": str(folder), "home": str(run.home)}, Progress())
     assert base["checkpoint"] == str(folder)
@@ -47,6 +54,37 @@ def test_a_fork_continues_with_its_parents_optimizer_state_also_after_the_parent
     manifest = json.loads((Path(gone["checkpoint"]) / MANIFEST).read_text())
     assert manifest["optimizer_steps"] == 2
     assert folder.exists()
+
+
+def test_the_state_of_a_forks_version_0_is_computed_again_after_the_first_runs_batch_is_removed(make_run, trainer):
+    run = make_run()
+    request = run.request(run.base(trainer)["checkpoint"], two_groups(), save_optimizer_every=4)
+    one = trainer.train_step(request, Progress())
+    folder = forked(one["checkpoint"], "other")
+    shutil.rmtree(one["checkpoint"])
+    Path(request["batch_path"]).unlink()
+    made = fresh().train_step(run.request(str(folder), two_groups()[::-1]) | {"run_id": "other"}, Progress())
+    assert read_manifest(Path(made["checkpoint"])).optimizer_steps == 2
+    assert not (Path(made["checkpoint"]) / "replay").exists()
+
+
+def test_the_checkpoints_from_which_a_forks_version_0_is_computed_take_no_place_of_keep_checkpoints(tmp_path):
+    def checkpoint(name, version, before=None):
+        folder = tmp_path / "checkpoints" / name
+        folder.mkdir(parents=True)
+        replay = before and {"parent": before, "batch_path": "replay/batch.arrow"}
+        sha = f"sha of {name}"
+        Manifest("fork", version, name, None, None, {}, sha, sha, 0, {}, {}, replay=replay).write(folder)
+        if before is None:
+            (folder / "trainer").mkdir()
+            (folder / "trainer/state.json").write_text("{}")
+        return folder
+
+    # Version 10 of the first run is version 0 of the fork.
+    linked = [checkpoint("l0", 0, "l9"), checkpoint("l9", 9, "l8"), checkpoint("l8", 8)]
+    own = [checkpoint(f"own{version}", version) for version in (1, 2, 3, 4)]
+    assert set(prune(tmp_path, "fork", 3, None, {own[-1]})) == {own[0]}
+    assert all(folder.exists() for folder in [*linked, *own[1:]])
 
 
 def test_a_run_whose_base_model_is_another_runs_checkpoint_gets_its_own_version_0_of_it(make_run, trainer):

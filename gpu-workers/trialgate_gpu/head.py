@@ -35,6 +35,8 @@ class Float32Head:
 
 
 Head = nn.Linear | Float32Head
+# Takes (tokens of the pack, their log-probabilities) and returns a loss's derivative by each log-probability.
+Slopes = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class HeadGradient(NamedTuple):
@@ -104,8 +106,8 @@ def backward_through_head(
     hidden: torch.Tensor,
     head: Head,
     pack: Pack,
-    slopes: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    gradient: HeadGradient,
+    slopes: Slopes,
+    gradient: HeadGradient | None,
     *,
     by_sequence: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -115,7 +117,7 @@ def backward_through_head(
     over tokens, a token's derivative is known as soon as its log-probability is, so one pass over the logits does
     forward and backward: dL/dlogits = d (onehot - softmax) / temperature. A loss `by_sequence` needs the others of the
     sequence too: `slopes` then gets all tokens of the pack at once, and the logits are computed twice. Adds dL/dweight
-    and dL/dbias to `gradient`.
+    and dL/dbias to `gradient`, unless the head is frozen (None).
     """
     hidden_gradient = torch.zeros_like(hidden)
     entropies = torch.empty(len(pack.targets), device=hidden.device)
@@ -136,6 +138,8 @@ def backward_through_head(
         d_logits.index_put_((rows, targets), slope, accumulate=True)
         d_logits = d_logits.div_(temperatures).to(inputs.dtype)
         hidden_gradient.index_add_(0, nodes, d_logits @ head.weight)
+        if gradient is None:
+            continue
         gradient.weight.add_(d_logits.t() @ inputs)
         if gradient.bias is not None:
             gradient.bias.add_(d_logits.sum(0))

@@ -1,79 +1,99 @@
-"""Makes version 0 of a run: links to the base model's files, with checksums and canary."""
+"""Makes version 0 of a run: links to the base model's files, with checksums and canary.
+
+With LoRA it also has the first adapter, which changes nothing yet.
+"""
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig
 
 from .base import find_model, link_files
-from .canary import canary_token_ids, measure_canary
-from .checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder, require_complete
+from .canary import Canary, canary_token_ids, measure_canary
+from .checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder, require_complete, write_weights
 from .errors import GpuWorkerError, NotFiniteError
-from .manifest import MANIFEST, Manifest, digest, read_manifest, state_digests
+from .lora import BASE, Lora, write_config
+from .manifest import base_digest, digest, find_manifest, weights_digest
+from .policy import Policy
 from .progress import Progress
 from .self_check import check_model
 from .supported import require_supported
 from .tensor_file import sha256_of
 from .train_step import Trainer
+from .version import base_manifest, base_result, find_fork
 
 
 def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Takes {run_id, model, home, head_dtype}; returns {checkpoint, checkpoint_sha256, canary, metrics}.
+    """Takes {run_id, model, home, head_dtype, lora_rank, …}; returns {checkpoint, checkpoint_sha256, canary, metrics}.
 
     The weights stay in memory for the first step. A model that already is a checkpoint of the run, as in a fork, is
     version 0 as it is.
     """
     progress.show("find model", model=request["model"])
+    lora = Lora.from_settings(request)
+    model = Path(request["model"])
+    if fork := trainer.world.ask_first(lambda: find_fork(model, request["run_id"], lora)):
+        return base_result(model, fork)
     model = find_model(request["model"])
-    if (model / MANIFEST).is_file() and (fork := read_manifest(model)).run_id == request["run_id"]:
-        return _result(model, fork)
     require_supported(AutoConfig.from_pretrained(model), model)
     progress.show("checksum", model=str(model))
     files = {path.name: sha256_of(path) for path in sorted(model.glob("*.safetensors"))}
-    key = digest({"run": request["run_id"], "base": files})
+    of_lora = {"lora": asdict(lora)} if lora else {}
+    of_config = sha256_of(model / "config.json")
+    key = digest({"run": request["run_id"], "base": files, "config": of_config} | of_lora)
     folder = checkpoint_folder(Path(request["home"]), key)
-    if (folder / MANIFEST).is_file() and (folder / "config.json").exists():
-        return _result(folder, read_manifest(folder))
-    shutil.rmtree(folder, ignore_errors=True)
-    checkpoint_sha256, weights_sha256 = state_digests(files)
-    with draft_folder(folder, SPARE_BYTES) as draft:
-        link_files(model, draft)
-        manifest = Manifest(
-            run_id=request["run_id"],
-            version=0,
-            key=key,
-            parent=None,
-            batch_sha256=None,
-            files=files,
-            checkpoint_sha256=checkpoint_sha256,
-            weights_sha256=weights_sha256,
-            optimizer_steps=0,
-            metrics={},
-            canary={},
-        )
+    config = folder / (BASE if lora else "") / "config.json"
+    if made := trainer.world.ask_first(lambda: find_manifest(folder) if config.exists() else None):
+        return base_result(folder, made)
+    if trainer.world.rank == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+    if lora:
+        files = {f"{BASE}/{name}": sha for name, sha in files.items()}
+    with draft_folder(folder, SPARE_BYTES, trainer.world) as draft:
+        own = draft / BASE if lora else draft
+        if trainer.world.rank == 0:
+            own.mkdir(exist_ok=True)
+            link_files(model, own)
+        trainer.world.wait()
+        # The adapter, which is part of the checksum, is not drawn yet.
+        sha256 = key if lora else base_digest(files, of_config, None)
+        manifest = base_manifest(request["run_id"], key, files, sha256, canary={}, **of_lora)
         state = trainer.state_of(draft, manifest, progress)
         state.policy.head_dtype = request.get("head_dtype") or "model"
-        progress.show("self-check")
         require_complete(state.policy, model)
-        manifest.metrics.update(check_model(state.policy, model))
+        metrics, canary = measure_base(trainer, state.policy, model, own, {"base": files} | of_lora, progress)
+        manifest.metrics.update(metrics)
+        manifest.canary.update(canary.to_json())
+        if lora:
+            if trainer.world.rank == 0:
+                write_config(lora, state.policy.model, request["model"], draft)
+            files |= write_weights(state.policy, model, draft, progress.check, trainer.world)
+            sha256 = base_digest(files, of_config, of_lora["lora"])
+            manifest = replace(manifest, files=files, checkpoint_sha256=sha256, weights_sha256=weights_digest(files))
+            trainer.renamed(manifest.checkpoint_sha256)
+        if trainer.world.rank == 0:
+            manifest.write(draft)
+    return base_result(folder, manifest)
+
+
+def measure_base(
+    trainer: Trainer, policy: Policy, model: Path, own: Path, weights: dict[str, Any], progress: Progress
+) -> tuple[dict[str, float], Canary]:
+    """Checks the model and measures its canary, once for all runs of this process that begin with the same model."""
+    token_ids = canary_token_ids(own, policy.model.config)
+    settings = [policy.model.config.to_json_string(), policy.head_dtype]
+    key = digest({"weights": weights, "settings": settings, "canary": token_ids})
+    if key not in trainer.measured:
+        progress.show("self-check")
+        metrics = check_model(policy, model)
         progress.show("canary")
         try:
-            canary = measure_canary(state.policy, canary_token_ids(draft, state.policy.model.config))
+            trainer.measured[key] = metrics, measure_canary(policy, token_ids)
         except NotFiniteError as error:
             what = f"model {model} cannot be trained: {error}"
             raise GpuWorkerError("BadModel", f"{what}; are its weights damaged, or too large for bfloat16?") from None
-        manifest.canary.update(canary.to_json())
-        manifest.write(draft)
-    return _result(folder, manifest)
-
-
-def _result(folder: Path, manifest: Manifest) -> dict[str, Any]:
-    return {
-        "checkpoint": str(folder),
-        "checkpoint_sha256": manifest.checkpoint_sha256,
-        "canary": manifest.canary,
-        "metrics": manifest.metrics,
-    }
+    return trainer.measured[key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,14 @@ def digest(value: Any) -> str:
 class Manifest:
     """`files` has the sha256 by relative path. `parent` is the parent's checkpoint_sha256, or null for version 0.
 
-    `checkpoint_sha256` covers everything that the next step depends on (weights and trainer state); `weights_sha256`
-    covers only what an engine loads. `skipped` says why the step made no update; `skipped_in_a_row` counts this step
-    and the skipped ones right before it.
+    `lora` describes the adapter of a checkpoint that has one (see lora.py); `files` then has the base model's files
+    too, under `base/`. `checkpoint_sha256` stands for everything that the next step depends on (weights and trainer
+    state): version 0 has that of its files and of its adapter's settings, a step that of its weights and its key.
+    `weights_sha256` covers only what an engine loads. `skipped` says why the step made no update; `skipped_in_a_row`
+    counts this step and the skipped ones right before it. `replay` has what computes the step again: the name of the
+    parent's folder, batch and settings; null for version 0. `since_state` counts the steps since the last one whose
+    trainer state is written; `made_by` says on what the step was computed. `trainer_server` says where a server has
+    this version (`backends/tinker/`).
     """
 
     run_id: str
@@ -43,6 +48,11 @@ class Manifest:
     canary: dict[str, Any]
     skipped: str | None = None
     skipped_in_a_row: int = 0
+    lora: dict[str, Any] | None = None
+    trainer_server: dict[str, Any] | None = None
+    replay: dict[str, Any] | None = None
+    since_state: int = 0
+    made_by: dict[str, Any] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n")
@@ -61,7 +71,25 @@ def read_manifest(folder: Path) -> Manifest:
         ) from error
 
 
-def state_digests(files: dict[str, str]) -> tuple[str, str]:
-    """Returns (checkpoint_sha256, weights_sha256) from the checksums of the files."""
-    tensors = {path: sha for path, sha in files.items() if path.endswith((".safetensors", ".bin"))}
-    return digest(tensors), digest({path: sha for path, sha in tensors.items() if "/" not in path})
+def find_manifest(folder: Path) -> Manifest | None:
+    """Returns the manifest of a finished checkpoint, or None when there is none."""
+    return read_manifest(folder) if (folder / MANIFEST).is_file() else None
+
+
+def tensors_digest(files: dict[str, str]) -> str:
+    """Returns the digest of all tensors, those of an adapter's base too, from the checksums of the files."""
+    return digest({path: sha for path, sha in files.items() if path.endswith((".safetensors", ".bin"))})
+
+
+def weights_digest(files: dict[str, str]) -> str:
+    """Returns the digest of what an engine loads for this version: without the base that adapters share."""
+    return tensors_digest({path: sha for path, sha in files.items() if "/" not in path})
+
+
+def base_digest(files: dict[str, str], config: str, lora: dict[str, Any] | None) -> str:
+    """Returns the checkpoint_sha256 of a version 0. The same weights with another config are another policy.
+
+    So is the same first adapter with another alpha. What the seed draws is in the tensors.
+    """
+    of_lora = {} if lora is None else {"lora": {key: lora[key] for key in lora.keys() - {"seed"}}}
+    return digest({"tensors": tensors_digest(files), "config": config} | of_lora)

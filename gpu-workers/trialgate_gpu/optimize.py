@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 
 import numpy as np
@@ -10,17 +11,20 @@ import torch
 
 from .checkpoint import TrainerState
 from .errors import NotFiniteError
-from .head import backward_through_head
+from .group.rounds import passes_of, rounds_of
+from .group.world import World
 from .objectives import OBJECTIVES
 from .objectives.objective import Tokens
-from .pack import Chain, Pack, make_packs
+from .pack import Chain, Pack
+from .performance import ModelFlops
 from .policy import Policy
 from .prefix import Prefixes
 from .prepare import PreparedBatch
 from .progress import Progress
 from .proximal import Proximal
-from .rollout_correction import correction, correction_metrics, needs_sequences
+from .rollout_correction import correction_metrics, needs_sequences
 from .settings import TrainerSettings
+from .slopes import Slopes, slopes_of
 from .token_shares import token_shares
 
 
@@ -47,8 +51,24 @@ class Tally:
 
     def __init__(self) -> None:
         self.loss = self.clipped = self.kl = self.entropy = self.tokens = 0.0
-        self.computed = 0
+        self.computed = self.distinct = 0
+        self.flops = 0.0
         self.norms: list[float] = []
+
+    def add_slopes(self, found: Slopes) -> None:
+        self.loss += found.loss
+        self.clipped += found.clipped
+        self.kl += found.kl
+
+    def add_up(self, world: World) -> None:
+        """Adds the sums of all ranks. `norms` are the same on all."""
+        sums = [self.loss, self.clipped, self.kl, self.entropy, self.tokens, self.computed]
+        self.loss, self.clipped, self.kl, self.entropy, self.tokens, computed = world.sums(sums)
+        self.computed = int(computed)
+
+    def add(self, other: Tally) -> None:
+        for name in ("loss", "clipped", "kl", "entropy", "tokens", "computed"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def metrics(self, passes: int) -> dict[str, float]:
         tokens = max(self.tokens, 1.0)
@@ -60,7 +80,23 @@ class Tally:
             "actor/grad_norm": float(np.mean(self.norms)) if self.norms else 0.0,
             "actor/updates": len(self.norms),
             "tokens/computed": self.computed,
+            "tokens/distinct": self.distinct,
         }
+
+    def rates(self, seconds: float, world: World, waited: float) -> dict[str, float]:
+        """Returns how fast the ranks together were, and the share of `seconds` that they waited for each other.
+
+        `waited` is this rank's time in exchanges.
+        """
+        rates = {
+            "perf/distinct_tokens_per_second": self.distinct / seconds,
+            "perf/trained_tokens_per_second": self.tokens / seconds,
+            "perf/model_tflops_per_rank": self.flops / seconds / world.size / 1e12,
+        }
+        if world.waits_on_host:
+            idle = world.gather(waited / seconds)
+            rates |= {"perf/idle_share/mean": float(np.mean(idle)), "perf/idle_share/max": max(idle)}
+        return rates
 
 
 def optimize(
@@ -70,13 +106,17 @@ def optimize(
     pack_tokens: int,
     seed: int,
     progress: Progress,
+    world: World = World(),  # noqa: B008
 ) -> dict[str, float]:
     """Trains `state` in place and returns metrics. A mini-batch whose advantages are all 0 makes no update.
 
-    `seed` belongs to this step. Raises `NotFiniteError` when a loss, gradient or weight is not finite; the caller must
+    Every rank has the whole batch and computes its own packs. `seed` belongs to this step.
+    Raises `NotFiniteError` when a loss, gradient or weight is not finite; the caller must
     then discard `state`.
     """
     tally = Tally()
+    begun, waited = time.perf_counter(), world.waiting.seconds
+    counted = ModelFlops(state.policy.model)
     state.policy.check = progress.check
     learned = {c.sample: c for c in prepared.learned}
     if not learned:
@@ -89,7 +129,7 @@ def optimize(
     proximal = Proximal()
     first = next(set(indices) for _, indices in passes if any(i in learned for i in indices))
     later = [c for c in learned.values() if c.sample not in first]
-    proximal.measure(state.policy, later, pack_tokens, progress)
+    proximal.measure(state.policy, later, pack_tokens, progress, world)
     for epoch, indices in passes:
         shares = np.zeros(len(prepared.samples))
         samples = [prepared.samples[i] for i in indices]
@@ -98,20 +138,38 @@ def optimize(
         if not chains:
             continue
         gradient = state.policy.start_gradient()
-        packs = list(make_packs(chains, pack_tokens))
+        rounds = rounds_of(chains, pack_tokens, world)
         prefixes = Prefixes()
-        for number, pack in enumerate(packs):
-            progress.show("train", epoch=epoch, pack=number + 1, packs=len(packs), tokens=tally.computed)
-            with progress.timed("forward_backward"):
-                backward(state.policy, pack, prefixes, shares, proximal, settings, tally)
+        part = Tally()
+        part.norms = tally.norms
+        distinct, flops = counted.of_chains(chains)
+        tally.distinct += distinct
+        tally.flops += flops
+        done, packs = 0, sum(each.slots for each in rounds)
         with progress.timed("forward_backward"):
-            prefixes.end()
-        tally.computed += prefixes.computed
+            for each in rounds:
+                for pack in passes_of(each, state.policy, prefixes):
+                    done += 1
+                    progress.show("train", epoch=epoch, pack=done, packs=packs, tokens=tally.computed + part.computed)
+                    if pack is None:
+                        state.policy.idle(backward=True)
+                    else:
+                        backward(state.policy, pack, prefixes, shares, proximal, settings, part)
+        part.computed += prefixes.computed
+        progress.show("reduce", epoch=epoch)
+        with progress.timed("reduce"):
+            part.add_up(world)
+        if not math.isfinite(part.loss):
+            raise NotFiniteError(f"the loss is {part.loss}")
+        tally.add(part)
+        if not tally.norms:
+            proximal.exchange(world)
         progress.show("optimizer", epoch=epoch)
         with progress.timed("optimizer"):
             tally.norms.append(state.optimizer.step(gradient, settings.optim))
             state.policy.refresh()
-    return tally.metrics(len(passes)) | measure_gap(list(learned.values()), proximal, settings)
+    rates = tally.rates(time.perf_counter() - begun, world, world.waiting.seconds - waited)
+    return tally.metrics(len(passes)) | rates | measure_gap(list(learned.values()), proximal, settings)
 
 
 def measure_gap(chains: list[Chain], proximal: Proximal, settings: TrainerSettings) -> dict[str, float]:
@@ -137,7 +195,6 @@ def backward(
 
     The first update begins at the starting weights, so its pass also gives `proximal` the values for later updates.
     """
-    objective = OBJECTIVES[settings.objective]
     advantage = torch.from_numpy(pack.advantages).float().to(policy.device)
     share = torch.from_numpy(shares[pack.samples]).float().to(policy.device)
     rollout_logprobs = torch.from_numpy(pack.rollout_logprobs).to(policy.device)
@@ -149,25 +206,12 @@ def backward(
         if at_start:
             old_logprobs[index] = logprobs
         tokens = Tokens(advantage[index], old_logprobs[index], sequence[index])
-        weight = share[index] * correction(tokens, rollout_logprobs[index], settings)
-        with torch.enable_grad():
-            leaf = logprobs.detach().requires_grad_()
-            losses = objective.losses(leaf, tokens, settings)
-            loss = (losses.loss * weight).sum()
-            (slope,) = torch.autograd.grad(loss, leaf)
-        tally.loss += float(loss)
-        tally.clipped += float(losses.clipped.sum())
-        tally.kl += float((tokens.old_logprobs - logprobs).sum())
-        return slope
+        found = slopes_of(logprobs, tokens, share[index], rollout_logprobs[index], settings)
+        tally.add_slopes(found)
+        return found.slope
 
-    hidden = policy.hidden(pack, prefixes)
-    by_sequence = objective.by_sequence or needs_sequences(settings)
-    hidden_gradient, entropies = backward_through_head(
-        hidden.detach(), policy.head, pack, slopes, policy.head_gradient(), by_sequence=by_sequence
-    )
-    if not math.isfinite(tally.loss):
-        raise NotFiniteError(f"the loss is {tally.loss}")
-    hidden.backward(hidden_gradient)
+    by_sequence = OBJECTIVES[settings.objective].by_sequence or needs_sequences(settings)
+    entropies = policy.backward(pack, prefixes, slopes, by_sequence=by_sequence)
     if prefixes.states is not None:
         prefixes.states.collect()
     if at_start:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 
@@ -45,7 +46,7 @@ class FlatAdamW:
         Raises `NotFiniteError` before the update when the norm is not finite, and after it when a weight or moment
         is not. The caller then loads the state again.
         """
-        norm = float(torch.linalg.vector_norm(gradient))
+        norm = norm_of([gradient])
         if not math.isfinite(norm):
             raise NotFiniteError(f"the norm of the gradient is {norm}")
         if norm > settings.clip_grad > 0:
@@ -66,6 +67,13 @@ class FlatAdamW:
         for moment in self.moments() or ():
             require_finite(moment, "a moment of AdamW")
         return norm
+
+
+def norm_of(tensors: Iterable[torch.Tensor]) -> float:
+    """Returns the norm of all values, summed in float64: in float32 it would depend on how they are divided."""
+    pieces = (piece for tensor in tensors for piece in tensor.reshape(-1).split(1 << 24))
+    norms = [torch.linalg.vector_norm(piece, dtype=torch.float64) for piece in pieces]
+    return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
 
 
 def require_finite(values: torch.Tensor, what: str) -> None:

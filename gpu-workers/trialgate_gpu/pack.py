@@ -77,6 +77,15 @@ class Pack:
         """True when its tokens are one sequence from the first token."""
         return self.prefix is None and bool(self.depths[-1] == len(self.depths) - 1)
 
+    @property
+    def starts(self) -> np.ndarray | None:
+        """Returns the first node of each sequence, and the number of nodes. None: some sequences share a node."""
+        begins = self.depths == 0
+        goes_on = np.diff(self.depths, prepend=-1) == 1
+        if self.prefix is not None or not (begins | goes_on).all():
+            return None
+        return np.append(np.flatnonzero(begins), len(self.depths))
+
     @cached_property
     def rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns (node of each row, temperature of each row, row of each trained token). A row has its logits once."""
@@ -154,6 +163,20 @@ def _families(chains: list[Chain]) -> list[Family]:
                 continue
         found.append(Family([(item, 0)], free, len(item.inputs)))
     return found
+
+
+def distinct_spans(chains: list[Chain]) -> list[tuple[int, int]]:
+    """Returns for each chain, in sorted order, the depths [first, end) of the tokens that no chain before it has."""
+    spans, before = [], np.empty(0, np.int64)
+    for inputs in sorted((c.inputs for c in chains), key=lambda each: each.tolist()):
+        spans.append((shared_prefix(before, inputs), len(inputs)))
+        before = inputs
+    return spans
+
+
+def distinct_tokens(chains: list[Chain]) -> int:
+    """Returns the size of all families. A prefix that is too short for one family counts once in each that has it."""
+    return sum(family.size for family in _families(chains))
 
 
 def make_packs(chains: list[Chain], max_tokens: int) -> Iterator[Pack]:

@@ -22,9 +22,17 @@ class PrefixStates:
         self._made: dict[nn.Module, KeysValues] = {}
         self._leaves: dict[nn.Module, KeysValues] = {}
         self._sums: dict[nn.Module, KeysValues] = {}
+        # The last hidden states of the prefix's own pass. No token uses them, but the backward pass of a sharded model
+        # begins at a module's output: there it gathers the module's weights.
+        self.output: torch.Tensor | None = None
 
     def keep(self, layer: nn.Module, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Keeps a layer's keys and values. The attention of the prefix's own pass calls this."""
+        """Keeps a layer's keys and values. The attention of the prefix's own pass calls this.
+
+        A layer that is computed again in the backward pass calls it again, which changes nothing.
+        """
+        if layer in self._made:
+            return
         self._made[layer] = (key, value)
         self._leaves[layer] = tuple(each.detach().requires_grad_(each.requires_grad) for each in (key, value))
 
@@ -42,9 +50,13 @@ class PrefixStates:
                     leaf.grad = None
 
     def backward(self) -> None:
-        made = [each for pair in self._made.values() for each in pair]
-        sums = [total for layer in self._made for total in self._sums[layer]]
-        torch.autograd.backward(made, [total.to(each.dtype) for each, total in zip(made, sums, strict=True)])
+        pairs = [each for layer, sums in self._sums.items() for each in zip(self._made[layer], sums, strict=True)]
+        # With LoRA the keys and values before the first adapter depend on nothing that is trained.
+        trained = [(made, total.to(made.dtype)) for made, total in pairs if made.requires_grad]
+        if self.output is not None:
+            trained.append((self.output, torch.zeros_like(self.output)))
+        if trained:
+            torch.autograd.backward(*zip(*trained, strict=True))
 
 
 class Prefixes:

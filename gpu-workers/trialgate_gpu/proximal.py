@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .head import token_logprobs
-from .pack import Chain, Pack, make_packs
+from .group.rounds import passes_of, rounds_of
+from .group.world import World
+from .pack import Chain, Pack
 from .policy import Policy
 from .prefix import Prefixes
 from .progress import Progress
@@ -23,22 +24,45 @@ class Proximal:
         self._of_sample: dict[int, np.ndarray] = {}
         self.computed = 0
 
-    def measure(self, policy: Policy, chains: list[Chain], pack_tokens: int, progress: Progress) -> None:
-        """Computes the values of `chains` in a forward pass without a graph."""
-        packs = list(make_packs(chains, pack_tokens))
+    def measure(
+        self,
+        policy: Policy,
+        chains: list[Chain],
+        pack_tokens: int,
+        progress: Progress,
+        world: World = World(),  # noqa: B008
+    ) -> None:
+        """Computes the values of `chains` in a forward pass without a graph, each rank those of its packs."""
+        rounds = rounds_of(chains, pack_tokens, world)
         prefixes = Prefixes()
-        for number, pack in enumerate(packs):
-            progress.show("proximal", pack=number + 1, packs=len(packs), tokens=self.computed)
-            with progress.timed("proximal"):
-                self.keep(pack, token_logprobs(policy.infer(pack, prefixes), policy.head, pack))
-            self.computed += len(pack.token_ids)
-        self.computed += prefixes.computed
+        done, packs = 0, sum(each.slots for each in rounds)
+        with progress.timed("old_log_prob"), torch.no_grad():
+            for each in rounds:
+                for pack in passes_of(each, policy, prefixes):
+                    done += 1
+                    progress.show("proximal", pack=done, packs=packs, tokens=self.computed)
+                    if pack is None:
+                        policy.idle(backward=False)
+                    else:
+                        self.keep(pack, policy.logprobs(pack, prefixes))
+                        self.computed += len(pack.token_ids)
+        self.computed = int(world.sums([self.computed + prefixes.computed])[0])
+        self.exchange(world)
+
+    def exchange(self, world: World) -> None:
+        """Gives every rank the values of all."""
+        for values in world.gather(self._of_sample) if world.size > 1 else ():
+            self._of_sample |= values
 
     def keep(self, pack: Pack, logprobs: torch.Tensor) -> None:
         """Keeps `logprobs` [tokens of the pack]."""
         starts = np.flatnonzero(np.diff(pack.samples, prepend=-1))
         pieces = np.split(logprobs.cpu().numpy(), starts[1:])
         self._of_sample |= zip(pack.samples[starts].tolist(), pieces, strict=True)
+
+    def keep_sample(self, sample: int, logprobs: np.ndarray) -> None:
+        """Keeps `logprobs` [trained tokens of the sample]."""
+        self._of_sample[sample] = logprobs
 
     def of(self, pack: Pack) -> torch.Tensor:
         """Returns [tokens of the pack], on the CPU."""

@@ -10,6 +10,7 @@ from conftest import settings_with, two_groups, write_batch
 from .batch import read_batch
 from .errors import GpuWorkerError
 from .head import token_logprobs
+from .manifest import read_manifest
 from .optimize import Tally, backward
 from .pack import make_packs
 from .policy import Policy
@@ -124,7 +125,9 @@ def test_stale_tokens_whose_rollout_log_probabilities_equal_the_old_ones_train_l
 ):
     made = [step(lineage, resampled(tmp_path, two_groups(), tiny_model, version), **settings) for version in (0, 1)]
     stale, on_policy = (m["metrics"] for m in made)
-    assert made[0]["checkpoint_sha256"] == made[1]["checkpoint_sha256"]
+    # The key of a step covers its batch, and a checkpoint's checksum that key: the weights' own checksum is compared.
+    weights = [read_manifest(Path(each["checkpoint"])).weights_sha256 for each in made]
+    assert weights[0] == weights[1]
     assert stale["staleness/mean"] == stale["staleness/max"] == 1
     assert stale["tokens/stale"] == stale["tokens/trained"]
     assert on_policy["staleness/max"] == on_policy["tokens/stale"] == 0

@@ -3,25 +3,31 @@
 A replica counts as published when it reports the new weight version, its tensors' checksums equal those of the other
 replicas and differ from the version before, and its canary differs little from the trainer's. While weights are loaded
 the weight version is `loading:...`, so that a replica whose publisher was killed half-way never passes for
-either version. Every publication ends in a resume of the engines.
+either version. Every publication ends in a resume of the engines that still answer. `target.py` says what differs for
+an adapter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections import Counter
+from collections.abc import Coroutine, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from .canary import Canary
-from .engine import Engine, EngineError
+from .engine import Engine, EngineError, WeightBroadcast, connect
 from .errors import GpuWorkerError
 from .manifest import read_manifest
 from .progress import Progress
+from .target import Target, target_of
+
+log = logging.getLogger("trialgate.gpu")
 
 FIRST_TOLERANCE = 0.25
 LEAST_TOLERANCE = 0.02
@@ -42,15 +48,6 @@ def allowed_difference(seen_at_version_0: float | None) -> float:
     return FIRST_TOLERANCE if seen_at_version_0 is None else max(TOLERANCE_FACTOR * seen_at_version_0, LEAST_TOLERANCE)
 
 
-@dataclass(frozen=True)
-class Target:
-    """The weights and weight version that a replica shall have."""
-
-    weight_version: str
-    checkpoint: str
-    head_dtype: str
-
-
 @dataclass
 class Replica:
     url: str
@@ -62,52 +59,17 @@ class Replica:
     error: str | None = None
 
 
-async def load(engine: Engine, target: Target, previous: Target | None) -> None:
-    """Loads `target`; if that fails, loads `previous` again and raises `EngineError`.
-
-    The replica is resumed when this returns, raises or is cancelled.
-    """
-    config = await engine.config()
-    engine.require_head_dtype(config, target.head_dtype)
-    method = engine.reload_method(config)
-    try:
-        await engine.pause()
-        try:
-            await _reload(engine, target, method)
-        except EngineError as error:
-            if previous is None:
-                raise
-            await _reload(engine, previous, method)
-            raise EngineError(f"{error} (went back to {previous.weight_version})") from error
-    finally:
-        await asyncio.shield(_resume(engine))
-
-
-async def _reload(engine: Engine, target: Target, method: str) -> None:
-    await engine.set_weight_version(f"loading:{target.weight_version}")
-    await engine.reload(target.checkpoint, method)
-    await engine.reset_prefix_cache()
-    await engine.set_weight_version(target.weight_version)
-
-
-async def _resume(engine: Engine) -> None:
-    try:
-        await engine.resume()
-    except EngineError:
-        await asyncio.sleep(1.0)
-        await engine.resume()
-
-
-async def inspect(engine: Engine, replica: Replica, weight_version: str, canary: Canary, allowed: float) -> None:
+async def inspect(engine: Engine, replica: Replica, target: Target, canary: Canary, allowed: float) -> None:
     """Fills `replica` with what the engine reports. Raises `EngineError` unless weight version and canary are right."""
-    replica.weight_version = await engine.weight_version()
+    weight_version = target.weight_version
+    replica.weight_version = await target.version_at(engine)
     if replica.weight_version != weight_version:
         raise EngineError(
             f"its weight version reads {replica.weight_version!r}, not {weight_version!r}: "
             "it restarted, or another run publishes to it"
         )
-    replica.checksum = await engine.checksum()
-    seen = await engine.prompt_logprobs(canary.token_ids, weight_version)
+    replica.checksum = await target.checksum_at(engine)
+    seen = await target.logprobs_at(engine, canary.token_ids)
     differences = [abs(a - b) for a, b in zip(seen, canary.logprobs[: len(seen)], strict=True)]
     if not all(map(math.isfinite, differences)):
         raise EngineError(
@@ -130,9 +92,11 @@ class Publication:
 
     def __init__(self, request: dict[str, Any], progress: Progress) -> None:
         head_dtype = request.get("head_dtype") or "model"
-        self.target = Target(request["weight_version"], request["checkpoint"], head_dtype)
+        how = head_dtype, WeightBroadcast(**(request.get("weight_broadcast") or {}))
+        self.target = target_of(request["weight_version"], request["checkpoint"], *how)
         given = request.get("previous")
-        self.previous = Target(given["weight_version"], given["checkpoint"], head_dtype) if given else None
+        self.previous = target_of(given["weight_version"], given["checkpoint"], *how) if given else None
+        self.keep: list[str] = request.get("keep") or []
         self.previous_checksums: dict[str, str] = (given or {}).get("checksums") or {}
         self.checksum: str | None = request.get("checksum")
         self.canary = Canary.from_json(request["canary"])
@@ -155,15 +119,16 @@ class Publication:
 
     async def run(self) -> dict[str, Any]:
         changed = self._weights_changed()
-        await asyncio.gather(*(self._publish_to(replica, changed) for replica in self.replicas))
+        await _all(self._publish_to(replica, changed) for replica in self.replicas)
         self._compare_checksums()
         confirmed = sum(replica.ok for replica in self.replicas)
         published = confirmed >= self.min_replicas
         failed = [replica for replica in self.replicas if not replica.ok]
         if published:
-            await asyncio.gather(*(self._retract_weight_version(replica) for replica in failed))
+            await _all(self._retract_weight_version(replica) for replica in failed)
+            await _all(self._unload_older(replica) for replica in self.replicas if replica.ok)
         else:
-            await asyncio.gather(*(self._restore_previous(replica) for replica in self.replicas))
+            await _all(self._restore_previous(replica) for replica in self.replicas)
             if self.refusals:
                 raise self.refusals[0]
         return {
@@ -175,14 +140,13 @@ class Publication:
     async def _publish_to(self, replica: Replica, changed: bool) -> None:
         start = time.perf_counter()
         try:
-            async with Engine(replica.url) as engine:
-                self.progress.show("wait for engine", replica=replica.url)
-                await engine.wait_ready(self.ready_seconds, self.progress.check)
+            self.progress.show("wait for engine", replica=replica.url)
+            async with await connect(replica.url, self.ready_seconds, self.progress.check) as engine:
                 if not await self._already_there(engine, replica):
                     self.progress.show("load weights", replica=replica.url)
-                    await load(engine, self.target, self.previous)
+                    await self.target.load_into(engine, self.previous)
                     self.progress.show("check weights", replica=replica.url)
-                    await inspect(engine, replica, self.target.weight_version, self.canary, self.allowed)
+                    await inspect(engine, replica, self.target, self.canary, self.allowed)
                 if changed and replica.checksum == self.previous_checksums.get(replica.url):
                     raise EngineError(
                         "its tensors have the checksums of the version before: the new weights did not arrive"
@@ -199,12 +163,12 @@ class Publication:
             replica.seconds = round(time.perf_counter() - start, 3)
 
     async def _already_there(self, engine: Engine, replica: Replica) -> bool:
-        if await engine.weight_version() != self.target.weight_version:
+        if await self.target.version_at(engine) != self.target.weight_version:
             return False
         try:
             if await engine.is_paused():
                 await engine.resume()
-            await inspect(engine, replica, self.target.weight_version, self.canary, self.allowed)
+            await inspect(engine, replica, self.target, self.canary, self.allowed)
         except EngineError:
             return False
         return True
@@ -220,14 +184,20 @@ class Publication:
                 replica.ok, replica.error = False, DIFFERS
 
     async def _retract_weight_version(self, replica: Replica) -> None:
-        """Takes the new weight version off a replica that was not confirmed, so that no gateway trusts it."""
         try:
-            async with Engine(replica.url) as engine:
-                if await engine.weight_version() == self.target.weight_version:
-                    await engine.set_weight_version(f"unconfirmed:{self.target.weight_version}")
+            async with await connect(replica.url) as engine:
+                await self.target.retract_from(engine)
                 replica.weight_version = await engine.weight_version()
         except (EngineError, GpuWorkerError):
             replica.weight_version = None
+
+    async def _unload_older(self, replica: Replica) -> None:
+        """Unloads adapters that no call may ask for any more. One that stays loaded does no harm."""
+        try:
+            async with await connect(replica.url) as engine:
+                await self.target.unload_older(engine, self.keep)
+        except (EngineError, GpuWorkerError) as error:
+            log.warning("engine %s keeps its older adapters: %s", replica.url, error)
 
     async def _restore_previous(self, replica: Replica) -> None:
         """Loads the version before into a replica that left it. Leaves a replica that cannot be reached as it is."""
@@ -238,13 +208,25 @@ class Publication:
             await self._retract_weight_version(replica)
             return
         try:
-            async with Engine(replica.url) as engine:
-                replica.weight_version = await engine.weight_version()
+            async with await connect(replica.url) as engine:
+                await self.target.retract_from(engine)
+                replica.weight_version = await self.previous.version_at(engine)
                 if replica.weight_version != self.previous.weight_version:
-                    await load(engine, self.previous, None)
-                    replica.weight_version = await engine.weight_version()
+                    await self.previous.load_into(engine, None)
+                    replica.weight_version = await self.previous.version_at(engine)
         except (EngineError, GpuWorkerError) as error:
             replica.error = f"{replica.error}; and it could not go back: {error}"
+
+
+async def _all(works: Iterable[Coroutine[None, None, None]]) -> None:
+    """Ends when all have ended, also when it is cancelled: `gather` would end with the first of them."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def publish_policy(request: dict[str, Any], progress: Progress) -> dict[str, Any]:

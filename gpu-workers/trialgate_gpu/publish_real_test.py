@@ -9,16 +9,15 @@ import torch
 from transformers import AutoTokenizer
 
 from conftest import Run, row
-from real_engine import vllm
+from real_engine import previous, publish, vllm
 from shallow_model import cut
 
 from .device import tune_process
-from .engine import Engine
 from .errors import GpuWorkerError
 from .load_base import load_base
 from .progress import Progress
-from .publish import publish_policy
 from .train_step import Trainer
+from .vllm_engine import VllmEngine
 
 pytestmark = pytest.mark.real
 MODEL = Path(__file__).parents[2] / ".trialgate" / "models" / "SmolLM2-135M-Instruct"
@@ -34,29 +33,14 @@ def rows(tokenizer):
             yield row(prompt, ids, trial_index / 3, f"g{group}", f"t{group}-{trial_index}")
 
 
-async def publish(url, version, made, previous=None, tolerance=None, head_dtype="float32"):
-    request = {
-        "weight_version": f"run@{version}",
-        "checkpoint": made["checkpoint"],
-        "replicas": [url],
-        "min_replicas": 1,
-        "canary": made["canary"],
-        "canary_tolerance": tolerance,
-        "previous": previous,
-        "head_dtype": head_dtype,
-    }
-    (report,) = (await publish_policy(request, Progress()))["replicas"]
-    return report
-
-
 async def logprobs(url, sequences, weight_version):
-    async with Engine(url) as engine:
+    async with VllmEngine(url) as engine:
         return [await engine.prompt_logprobs(ids, weight_version) for ids in sequences]
 
 
 async def generation(url):
     """Sends a long request that is in flight while weights change. Returns its choice, with weight versions."""
-    async with Engine(url) as engine:
+    async with VllmEngine(url) as engine:
         params = {"max_tokens": 600, "ignore_eos": True, "temperature": 1.0}
         body = {"model": "policy", "token_ids": [1, 2, 3, 4], "sampling_params": params}
         answer = await engine._call("POST", "/inference/v1/generate", json=body)
@@ -79,34 +63,38 @@ async def test_vllm_gives_the_same_log_probabilities_after_a_publication_as_when
     with vllm(model, tmp_path, "warm", more=EXACT_HEAD) as url:
         with pytest.raises(GpuWorkerError, match="computes its output head as `head_dtype: float32`"):
             await publish(url, 0, base, head_dtype="model")
-        first = await publish(url, 0, base)
+        first = await publish(url, 0, base, head_dtype="float32")
         assert first["ok"], first
-        previous = {"weight_version": "run@0", "checkpoint": base["checkpoint"], "checksums": {url: first["checksum"]}}
         before = await logprobs(url, sequences, "run@0")
         tolerance = first["canary_difference"]
+        given = {
+            "canary_tolerance": tolerance,
+            "previous": previous(0, base, checksums={url: first["checksum"]}),
+            "head_dtype": "float32",
+        }
 
         flight = asyncio.create_task(generation(url))
         await asyncio.sleep(0.3)
-        second = await publish(url, 1, made, previous, tolerance)
+        second = await publish(url, 1, made, **given)
         assert second["ok"], second
         choice = await flight
         assert [span["version"] for span in choice["weight_versions"]][-1] == "run@1"
         after = await logprobs(url, sequences, "run@1")
         assert after != before
 
-        again = await publish(url, 1, made, previous, tolerance)
+        again = await publish(url, 1, made, **given)
         assert again["ok"] and again["checksum"] == second["checksum"]
 
-        async with Engine(url) as engine:
+        async with VllmEngine(url) as engine:
             await engine.pause()
             await engine.set_weight_version("loading:run@2")
         started = time.monotonic()
-        ended = await publish(url, 1, made, previous, tolerance)
+        ended = await publish(url, 1, made, **given)
         assert ended["ok"] and ended["weight_version"] == "run@1" and time.monotonic() - started < 60
         print(f"publish: {second['seconds']} s, confirm: {again['seconds']} s, canary {tolerance} then {second}")
 
     with vllm(Path(made["checkpoint"]), tmp_path, "cold", more=EXACT_HEAD) as url:
-        async with Engine(url) as engine:
+        async with VllmEngine(url) as engine:
             assert await engine.weight_version() == "default"
             assert await engine.checksum() == second["checksum"]
         cold = await logprobs(url, sequences, "cold")
@@ -114,5 +102,5 @@ async def test_vllm_gives_the_same_log_probabilities_after_a_publication_as_when
         difference = max(abs(a - b) for a, b in flat)
         print(f"published against cold: {difference} over {len(flat)} tokens")
         assert difference < 1e-3
-        restarted = await publish(url, 1, made, previous, tolerance)
+        restarted = await publish(url, 1, made, **given)
         assert restarted["ok"] and restarted["weight_version"] == "run@1"

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from .errors import Cancelled, GpuWorkerError
-from .head import token_logprobs
 from .pack import Chain, chain, make_packs
 from .policy import Policy
 from .prefix import Prefixes
@@ -87,7 +86,7 @@ def _packed(
     prefixes = Prefixes()
     found: dict[int, np.ndarray] = {}
     for pack in make_packs(_chains(sequences, untrained), max_tokens):
-        logprobs = token_logprobs(policy.infer(pack, prefixes), policy.head, pack).cpu().numpy()
+        logprobs = policy.logprobs(pack, prefixes).cpu().numpy()
         found |= {int(number): logprobs[pack.samples == number] for number in np.unique(pack.samples)}
     return [found[number] for number in range(len(sequences))]
 
@@ -100,7 +99,7 @@ def _eager(policy: Policy, sequences: list[np.ndarray]) -> list[np.ndarray]:
         made = []
         for ids in sequences:
             tokens = torch.from_numpy(ids).to(policy.device)
-            logits = policy.model(input_ids=tokens[None], use_cache=False).logits[0, :-1].float()
+            logits = policy.logits(tokens)[:-1].float()
             made.append((logits.gather(1, tokens[1:, None])[:, 0] - logits.logsumexp(1)).cpu().numpy())
         return made
     finally:

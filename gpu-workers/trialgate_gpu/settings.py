@@ -17,8 +17,13 @@ from jsonschema.exceptions import best_match
 from jsonschema.validators import extend
 
 from .errors import GpuWorkerError
+from .lora import Lora
 from .objectives import OBJECTIVES
 
+FULL_LR = 3e-5
+# LoRA learns best at about ten times the rate of full weights, whatever the rank, with alpha 32
+# (Schulman and Thinking Machines, "LoRA Without Regret", 2025).
+LORA_LR = 10 * FULL_LR
 SCHEMA = json.loads(Path(__file__).with_name("trainer_settings.schema.json").read_text())
 
 
@@ -52,6 +57,15 @@ class Teacher:
 
 
 @dataclass(frozen=True)
+class TrainerServer:
+    """`model` is the server's name for the run's model, or None where it is the same."""
+
+    url: str
+    model: str | None
+    timeout: float
+
+
+@dataclass(frozen=True)
 class TrainerSettings:
     """The settings with their types. The objective has filled in those that its paper decides when they are null."""
 
@@ -72,14 +86,31 @@ class TrainerSettings:
     ppo_mini_batch_size: int | None
     reward_weights: dict[str, float]
     keep_checkpoints: int
+    keep_interval: int | None
+    save_optimizer_every: int
     max_skipped_steps: int
     seed: int
+    lora_rank: int
+    lora_alpha: float
+    target_modules: str | list[str]
     teacher: Teacher | None
+    trainer_server: TrainerServer | None
+
+    @property
+    def lora(self) -> Lora | None:
+        return Lora.from_settings(vars(self))
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that influence the weights. They are part of a step's key."""
         shaping = asdict(self)
-        del shaping["keep_checkpoints"], shaping["max_skipped_steps"]
+        for name in ("keep_checkpoints", "keep_interval", "save_optimizer_every", "max_skipped_steps"):
+            del shaping[name]
+        if self.lora is None:
+            del shaping["lora_rank"], shaping["lora_alpha"], shaping["target_modules"]
+        # A server may move. What it computes with is the model that it was started with.
+        server = shaping.pop("trainer_server")
+        if server is not None:
+            shaping["trainer_server"] = server["model"]
         return shaping | (shaping.pop("teacher") or {})
 
 
@@ -95,11 +126,19 @@ def parse_settings(given: dict[str, Any]) -> TrainerSettings:
             f"{where}: {error.message}. The activity worker lets no such settings pass, so it is of another release "
             "than this GPU worker: start both from the same release",
         )
-    optim = {key: tuple(map(float, value)) if key == "betas" else float(value) for key, value in given["optim"].items()}
+    lr = given["optim"]["lr"]
+    if lr is None:
+        lr = LORA_LR if given["lora_rank"] else FULL_LR
+    optim = {
+        key: tuple(map(float, value)) if key == "betas" else float(value)
+        for key, value in (given["optim"] | {"lr": lr}).items()
+    }
     of_paper = OBJECTIVES[given["objective"]].defaults
     chosen = {key: of_paper.get(key) if value is None else value for key, value in given.items()}
     teacher = given["teacher"] and Teacher(**given["teacher"])
-    settings = TrainerSettings(**{**chosen, "optim": Optim(**optim), "teacher": teacher})
+    server = given["trainer_server"] and TrainerServer(**given["trainer_server"])
+    typed = {"optim": Optim(**optim), "teacher": teacher, "trainer_server": server}
+    settings = TrainerSettings(**{**chosen, **typed})
     least = 1 + settings.clip_ratio_high
     if settings.objective != "cispo" and settings.clip_ratio_c < least:
         raise GpuWorkerError(

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.numpy import load_file
 
 PIECE_BYTES = 16 * 1024 * 1024
 Tensors = dict[str, tuple[str, tuple[int, ...], np.ndarray]]
@@ -48,6 +47,11 @@ def read_tensor(path: Path, name: str) -> torch.Tensor:
         return file.get_tensor(name)
 
 
+def tensor_shape(path: Path, name: str) -> list[int]:
+    with safe_open(path, "pt") as file:
+        return file.get_slice(name).get_shape()
+
+
 def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str], check: Callable[[], None]) -> str:
     """Writes a file and returns its sha256. Calls `check` between pieces.
 
@@ -79,10 +83,6 @@ def _pieces(tensors: Tensors):
         view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         for start in range(0, len(view), PIECE_BYTES):
             yield view[start : start + PIECE_BYTES]
-
-
-def read_flat(path: Path, name: str) -> np.ndarray:
-    return load_file(path)[name]
 
 
 def sha256_of(path: Path) -> str:

@@ -5,14 +5,13 @@ A step has a key, so that a repeated step finds the finished checkpoint (invaria
 
 from __future__ import annotations
 
-import logging
-import math
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .attention import has_flex
 from .batch import read_batch
 from .canary import Canary, measure_canary
 from .checkpoint import (
@@ -20,19 +19,25 @@ from .checkpoint import (
     checkpoint_folder,
     copy_side_files,
     draft_folder,
+    draft_path,
     load_state,
     prune,
     state_bytes,
-    write_state,
+    write_weights,
 )
 from .errors import GpuWorkerError, NotFiniteError
-from .manifest import MANIFEST, Manifest, digest, read_manifest, state_digests
+from .group.placement import Placement
+from .group.saved_state import StateWriter
+from .group.world import World
+from .lora import BASE, Lora, require_same
+from .manifest import Manifest, digest, find_manifest, read_manifest, weights_digest
 from .optimize import optimize
+from .performance import forget_peak_memory, peak_memory, peak_tflops
 from .prepare import prepare
 from .progress import Progress
+from .replay import require_same_weights, steps_since_state
 from .settings import TrainerSettings, parse_settings
-
-log = logging.getLogger("trialgate.gpu")
+from .version import SKIPPED_METRICS, Skip, skip, step_manifest, step_metrics, step_result
 
 
 def step_key(parent_sha256: str, batch_sha256: str, settings: TrainerSettings) -> str:
@@ -42,21 +47,79 @@ def step_key(parent_sha256: str, batch_sha256: str, settings: TrainerSettings) -
 class Trainer:
     """Keeps the newest state in memory. Another parent is loaded from disk, with bit-equal results."""
 
-    def __init__(self, device: torch.device, pack_tokens: int) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        pack_tokens: int,
+        world: World = World(),  # noqa: B008
+        *,
+        dtype: torch.dtype = torch.bfloat16,
+        offload: bool = False,
+        recompute: bool = False,
+        peak: float | None = None,
+    ) -> None:
         self.device = device
+        # The device's TFLOP/s, None if they are not known.
+        self.peak_tflops = peak_tflops(device, peak)
         self.pack_tokens = pack_tokens
+        self.world = world
+        self.placement = Placement(device, world, dtype, offload=offload, recompute=recompute)
+        self.writer = StateWriter(world)
+        # `load_base` keeps here the self-check's metrics and the canary of each model that a run began with.
+        self.measured: dict[str, tuple[dict[str, float], Canary]] = {}
         self._state: TrainerState | None = None
         self._state_sha256: str | None = None
 
     def state_of(self, folder: Path, manifest: Manifest, progress: Progress) -> TrainerState:
-        """Returns the trainer state of this checkpoint, from memory or from disk."""
+        """Returns the trainer state of this checkpoint: from memory, from disk, or computed again from its batches."""
         if self._state is None or self._state_sha256 != manifest.checkpoint_sha256:
             progress.show("load checkpoint", version=manifest.version)
             self.forget()
+            self.settle()
+            (first, its_manifest), *steps = self.world.ask_first(lambda: steps_since_state(folder, manifest))
             with progress.timed("load_checkpoint"):
-                self._state = load_state(folder, manifest, self.device, progress.check)
-            self._state_sha256 = manifest.checkpoint_sha256
+                self._state = load_state(first, its_manifest, self.placement, progress.check)
+                self._state_sha256 = its_manifest.checkpoint_sha256
+            for each, made in steps:
+                self._replay(its_manifest, each, made, progress)
+                its_manifest = made
+                if each == folder:
+                    require_same_weights(self._state, each, made, self.made_by, self.world)
+                self._state_sha256 = made.checkpoint_sha256
         return self._state
+
+    def renamed(self, checkpoint_sha256: str) -> None:
+        """Notes that the state in memory is now that of this checkpoint."""
+        self._state_sha256 = checkpoint_sha256
+
+    @property
+    def made_by(self) -> dict[str, Any]:
+        """Returns what may change the bits of a step's result, beside its parent, batch and settings."""
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        threads = torch.get_num_threads() if self.device.type == "cpu" else None
+        kernels = {"attention": "flex"} if has_flex(self.device) else {}
+        kinds = {"device": name, "torch": torch.__version__, "threads": threads, "dtype": str(self.placement.dtype)}
+        return kinds | kernels | {"ranks": self.world.size, "pack_tokens": self.pack_tokens}
+
+    def _replay(self, parent: Manifest, folder: Path, made: Manifest, progress: Progress) -> None:
+        """Does a step again in memory. A step that made no update left the state as it was."""
+        if made.metrics["actor/updates"] == 0:
+            return
+        progress.show("replay", version=made.version)
+        with progress.timed("replay"):
+            try:
+                settings = parse_settings(made.replay["trainer"])
+                # The path in a fork is relative to its folder, which has a link to the batch.
+                batch = made.replay | {"batch_path": folder / made.replay["batch_path"]}
+                self._update(self._state, batch, settings, parent, made.key, progress)
+            except NotFiniteError as error:
+                what = f"the step to version {made.version} cannot be done again: {error}"
+                raise GpuWorkerError("ReplayDiffers", f"{what}; redo the iteration") from None
+
+    def settle(self) -> None:
+        """Waits until the state of the last step is written."""
+        self.writer.settle()
+        self.world.wait()
 
     def forget(self) -> None:
         self._state = self._state_sha256 = None
@@ -73,103 +136,103 @@ class Trainer:
         Raises `GpuWorkerError`, or `Cancelled` with nothing changed.
         """
         started = time.perf_counter()
+        forget_peak_memory(self.device)
         home, parent_folder = Path(request["home"]), Path(request["parent_checkpoint"])
         settings = parse_settings(request["trainer"])
         parent = read_manifest(parent_folder)
+        require_same(settings.lora, Lora(**parent.lora) if parent.lora else None)
+        if parent.trainer_server:
+            what = f"version {parent.version} in {parent_folder} was made by a trainer server, which has its moments"
+            how = "set `trainer_server` again, or export the version and name the folder as the `model` of a new run"
+            raise GpuWorkerError("BadSettings", f"{what}: {how}")
         key = step_key(parent.checkpoint_sha256, request["batch_sha256"], settings)
         folder = checkpoint_folder(home, key)
-        if (folder / MANIFEST).is_file():
-            return _result(folder, read_manifest(folder), reused=True)
+        if made := self.world.ask_first(lambda: find_manifest(folder)):
+            return step_result(folder, made, reused=True)
         state = self.state_of(parent_folder, parent, progress)
-        state.policy.head_dtype = settings.head_dtype
-        with draft_folder(folder, state_bytes(state.policy)) as draft:
+        with draft_folder(folder, state_bytes(state.policy), self.world) as draft:
             try:
-                metrics, canary = self._update(state, request, settings, parent, key, progress)
-                skipped, skipped_in_a_row = None, 0
+                metrics = self._update(state, request, settings, parent, key, progress)
+                progress.show("canary")
+                with progress.timed("canary"):
+                    canary = measure_canary(state.policy, parent.canary["token_ids"])
+                skipped = Skip()
             except NotFiniteError as error:
-                skipped, skipped_in_a_row = str(error), parent.skipped_in_a_row + 1
-                if skipped_in_a_row > settings.max_skipped_steps:
-                    raise _too_many_skipped(skipped, parent.skipped_in_a_row) from None
-                log.warning("the step to version %s is skipped: %s", request["version"], skipped)
-                metrics, canary = {"actor/updates": 0, "actor/skipped": 1}, Canary.from_json(parent.canary)
+                skipped = skip(error, request, settings, parent)
+                metrics, canary = SKIPPED_METRICS, Canary.from_json(parent.canary)
                 del state
                 state = self.state_of(parent_folder, parent, progress)
             progress.show("write checkpoint")
-            with progress.timed("write_checkpoint"):
-                copy_side_files(parent_folder, draft)
-                files = write_state(state, parent_folder, draft, progress.check)
-            checkpoint_sha256, weights_sha256 = state_digests(files)
+            with progress.timed("save_checkpoint"):
+                if self.world.rank == 0:
+                    copy_side_files(parent_folder, draft)
+                files = write_weights(state.policy, parent_folder, draft, progress.check, self.world)
+                files |= {file: sha for file, sha in parent.files.items() if file.startswith(f"{BASE}/")}
+            weights_sha256 = weights_digest(files)
+            checkpoint_sha256 = digest({"weights": weights_sha256, "step": key})
             if metrics["actor/updates"] == 0:
                 # The base model's file may have the same tensors in another order, with another checksum.
                 weights_sha256 = parent.weights_sha256
-            metrics["actor/lr"] = settings.optim.lr
-            metrics["seconds/total"] = time.perf_counter() - started
-            metrics |= {f"seconds/{part}": seconds for part, seconds in progress.seconds.items()}
-            manifest = Manifest(
-                run_id=request["run_id"],
-                version=request["version"],
+            since_state = (parent.since_state + 1) % settings.save_optimizer_every
+            metrics = metrics | self._highest_memory()
+            manifest = step_manifest(
+                request,
+                parent,
+                skipped,
+                canary,
+                step_metrics(metrics, settings, progress, started),
                 key=key,
-                parent=parent.checkpoint_sha256,
-                batch_sha256=request["batch_sha256"],
                 files=files,
                 checkpoint_sha256=checkpoint_sha256,
                 weights_sha256=weights_sha256,
                 optimizer_steps=state.optimizer.steps,
-                metrics={name: _rounded(value) for name, value in metrics.items() if math.isfinite(value)},
-                canary=canary.to_json(),
-                skipped=skipped,
-                skipped_in_a_row=skipped_in_a_row,
+                replay=_replayable(request, parent_folder),
+                since_state=since_state,
+                made_by=self.made_by,
             )
-            manifest.write(draft)
-        self._state_sha256 = checkpoint_sha256
+            if self.world.rank == 0:
+                manifest.write(draft)
+        self.renamed(checkpoint_sha256)
+        if since_state == 0:
+            with progress.timed("copy_state"):
+                self.writer.begin(state.policy, state.optimizer, folder, checkpoint_sha256, draft_path(folder))
         kept = [folder, parent_folder, Path(request.get("best_checkpoint") or folder)]
-        prune(home, manifest.run_id, settings.keep_checkpoints, {*kept, *(path.resolve() for path in kept)})
-        return _result(folder, manifest, reused=False)
+        if self.world.rank == 0:
+            prune(home, manifest.run_id, settings.keep_checkpoints, settings.keep_interval, kept)
+        return step_result(folder, manifest, reused=False)
+
+    def _highest_memory(self) -> dict[str, float]:
+        """Returns the largest peak of a rank in this step."""
+        peaks = self.world.gather(peak_memory(self.device))
+        return {name: max(peak[name] for peak in peaks) for name in peaks[0]}
 
     def _update(
         self,
         state: TrainerState,
-        request: dict[str, Any],
+        batch: dict[str, Any],
         settings: TrainerSettings,
         parent: Manifest,
         key: str,
         progress: Progress,
-    ) -> tuple[dict[str, float], Canary]:
-        """Trains `state` on the batch. Returns the step's metrics and the new weights' canary.
+    ) -> dict[str, float]:
+        """Trains `state` on the batch (`batch_path`, `batch_sha256`) and returns the step's metrics.
 
         Raises `NotFiniteError` when a number is not finite; `state` must then be loaded again.
         """
         progress.show("read batch")
         with progress.timed("load_batch"):
-            samples = read_batch(Path(request["batch_path"]), request["batch_sha256"], parent.version)
+            samples = read_batch(Path(batch["batch_path"]), batch["batch_sha256"], parent.version)
             prepared = prepare(samples, settings, parent.version)
         self._state_sha256 = None
         seed = int(key[:15], 16)
-        metrics = prepared.metrics | optimize(state, prepared, settings, self.pack_tokens, seed, progress)
-        progress.show("canary")
-        with progress.timed("canary"):
-            return metrics, measure_canary(state.policy, parent.canary["token_ids"])
+        state.policy.head_dtype = settings.head_dtype
+        metrics = optimize(state, prepared, settings, self.pack_tokens, seed, progress, self.world)
+        if self.peak_tflops and "perf/model_tflops_per_rank" in metrics:
+            metrics["perf/mfu/actor"] = metrics["perf/model_tflops_per_rank"] / self.peak_tflops
+        return prepared.metrics | metrics
 
 
-def _too_many_skipped(reason: str, before: int) -> GpuWorkerError:
-    what = f"the step made no update because {reason}"
-    if before:
-        what += f", and neither did the {before} before it"
-    how = "check these trials and the training settings, then redo the iteration or raise `max_skipped_steps`"
-    return GpuWorkerError("StepsSkipped", f"{what}: {how}, and resume the run")
-
-
-def _rounded(value: float) -> float:
-    return value if isinstance(value, int) else float(f"{value:.6g}")
-
-
-def _result(folder: Path, manifest: Manifest, *, reused: bool) -> dict[str, Any]:
-    return {
-        "step_key": manifest.key,
-        "checkpoint": str(folder),
-        "checkpoint_sha256": manifest.checkpoint_sha256,
-        "canary": manifest.canary,
-        "metrics": manifest.metrics,
-        "skipped": manifest.skipped,
-        "reused": reused,
-    }
+def _replayable(request: dict[str, Any], parent: Path) -> dict[str, Any]:
+    """Returns what computes a step again."""
+    kept = {name: request[name] for name in ("batch_path", "batch_sha256", "trainer")}
+    return kept | {"parent": parent.name}

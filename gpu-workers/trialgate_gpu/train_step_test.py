@@ -8,14 +8,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from conftest import row, two_groups
+from conftest import row, settings_with, two_groups
 
 from . import checkpoint
 from .checkpoint import TEMPORARY, remove_leftovers
 from .errors import Cancelled, GpuWorkerError
 from .manifest import read_manifest
 from .progress import Progress
-from .train_step import Trainer
+from .train_step import Trainer, step_key
 
 
 def fresh():
@@ -116,6 +116,18 @@ def test_keep_checkpoints_keeps_the_newest_checkpoints_the_parent_of_the_newest_
     assert [Path(folder).exists() for folder in made[1:]] == [True, False, True, True, True]
 
 
+def test_keep_interval_keeps_every_nth_checkpoint_beside_the_newest_and_changes_no_weight(make_run, trainer):
+    run = make_run()
+    made = [run.base(trainer)["checkpoint"]]
+    for version in range(1, 8):
+        rows = two_groups()[version % 2 :]
+        request = run.request(made[-1], rows, version, keep_checkpoints=2, keep_interval=3)
+        made.append(trainer.train_step(request, Progress())["checkpoint"])
+    assert [version for version, folder in enumerate(made) if Path(folder).exists()] == [0, 3, 6, 7]
+    every, none = settings_with(keep_interval=3), settings_with()
+    assert step_key("parent", "batch", every) == step_key("parent", "batch", none)
+
+
 def test_a_cancelled_train_step_leaves_no_files_and_can_be_repeated(make_run, trainer):
     run = make_run()
     base = run.base(trainer)["checkpoint"]
@@ -153,9 +165,10 @@ def test_a_train_step_on_a_full_disk_fails_with_the_path_and_keeps_earlier_check
 def test_a_damaged_parent_checkpoint_is_refused(make_run, trainer):
     run = make_run()
     made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
-    file = Path(made["checkpoint"]) / "trainer" / "exp_avg.safetensors"
+    trainer.settle()
+    file = Path(made["checkpoint"]) / "trainer" / "__0_0.distcp"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(GpuWorkerError, match="exp_avg"):
+    with pytest.raises(GpuWorkerError, match=r"__0_0\.distcp does not have the sha256"):
         fresh().train_step(run.request(made["checkpoint"], two_groups(), 2), Progress())
 
 
@@ -191,15 +204,6 @@ def test_a_base_model_that_cannot_be_downloaded_is_refused_with_the_reason(make_
         run.base(trainer)
 
 
-def test_version_0_of_a_run_is_made_once_and_made_again_when_one_of_its_files_is_gone(make_run, trainer, tmp_path):
-    run = make_run()
-    base = run.base(trainer)
-    assert run.base(fresh()) == base
-    (Path(base["checkpoint"]) / "config.json").unlink()
-    assert run.base(fresh()) == base
-    assert read_manifest(Path(base["checkpoint"])).version == 0
-
-
 @pytest.mark.parametrize("objective", ["grpo", "cispo", "rloo", "gspo"])
 def test_a_reward_for_a_trials_only_turn_trains_to_the_same_bits_as_a_reward_for_the_trial(
     make_run, trainer, objective
@@ -212,7 +216,8 @@ def test_a_reward_for_a_trials_only_turn_trains_to_the_same_bits_as_a_reward_for
         for r in rows
     ]
     made = [trainer.train_step(run.request(base, each, objective=objective), Progress()) for each in (rows, in_turns)]
-    assert made[0]["checkpoint_sha256"] == made[1]["checkpoint_sha256"]
+    manifests = [read_manifest(Path(each["checkpoint"])) for each in made]
+    assert manifests[0].weights_sha256 == manifests[1].weights_sha256
     assert made[0]["metrics"]["actor/grad_norm"] == made[1]["metrics"]["actor/grad_norm"] > 0
 
 

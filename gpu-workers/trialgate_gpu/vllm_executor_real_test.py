@@ -10,7 +10,7 @@ import torch
 from real_engine import vllm
 from shallow_model import cut
 
-from .engine import Engine
+from .vllm_engine import VllmEngine
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA's generators have offsets")]
 MODEL = Path(__file__).parents[2] / ".trialgate" / "models" / "SmolLM2-135M-Instruct"
@@ -25,7 +25,7 @@ async def test_vllm_gives_the_same_reply_to_a_seed_with_a_prompt_computed_in_par
     # The second time most of the prompt is in the cache, and computed in one part.
     in_parts = ["--max-num-batched-tokens", "64"]
     with vllm(tmp_path / "model", tmp_path, "engine", more=in_parts) as url:
-        async with Engine(url) as engine:
+        async with VllmEngine(url) as engine:
             replies = [(await engine._call("POST", "/inference/v1/generate", json=body)).json() for _ in range(2)]
     first, second = (reply["choices"][0]["token_ids"] for reply in replies)
     assert len(first) == 8

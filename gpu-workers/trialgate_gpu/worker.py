@@ -16,16 +16,16 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from .device import is_out_of_memory, out_of_memory
-from .errors import GpuWorkerError
-from .load_base import load_base
+from .backends.registry import Backends
+from .errors import GpuWorkerError, Request
 from .progress import Progress
 from .publish import publish_policy
-from .train_step import Trainer
+from .turn import turn
 
 TASK_QUEUE = "gpu"
 HEARTBEAT_SECONDS = 1.0
 RECONNECT_SECONDS = 2.0
+LOGGED_METRICS = ("perf/", "timing_s/", "rollout_corr/kl", "actor/grad_norm")
 log = logging.getLogger("trialgate.gpu")
 
 Json = dict[str, Any]
@@ -46,15 +46,23 @@ def _require_finite(name: str, result: Json) -> None:
         raise GpuWorkerError("NotFinite", f"{what}: see the GPU worker's log, then resume the run") from None
 
 
-async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
+def _summary(metrics: dict[str, float]) -> str:
+    """Returns what the log says of a step that is done."""
+    shown = [(name, value) for name, value in metrics.items() if name.startswith(LOGGED_METRICS)]
+    return "".join(f", {name} {value:.4g}" for name, value in sorted(shown))
+
+
+async def _run(request: Json, work: Callable[[Progress], Awaitable[Json]]) -> Json:
     """Runs `work` with heartbeats and turns its errors into Temporal's. Cancelled, it waits until `work` ends."""
-    progress = Progress()
+    name = activity.info().activity_type
+    version = request.get("weight_version") or f"{request.get('run_id')}@{request.get('version', 0)}"
+    progress = Progress(lambda text: log.info("%s of %s: %s", name, version, text))
     beat = asyncio.create_task(_heartbeat(progress))
     task = asyncio.ensure_future(work(progress))
-    name = activity.info().activity_type
     try:
         result = await asyncio.shield(task)
         _require_finite(name, result)
+        log.info("%s of %s is done%s", name, version, _summary(result.get("metrics") or {}))
         return result
     except asyncio.CancelledError:
         log.info("%s cancelled while: %s", name, progress.state)
@@ -65,8 +73,6 @@ async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
     except GpuWorkerError as error:
         log.error("%s: %s", name, error)
         raise ApplicationError(str(error), type=error.kind, non_retryable=not error.retryable) from None
-    except KeyError as error:
-        raise ApplicationError(f"{name}: the request has no {error}", type="BadRequest", non_retryable=True) from None
     except Exception:
         log.exception("%s failed", name)
         raise
@@ -75,46 +81,29 @@ async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
 
 
 class Activities:
-    """`training` lets one step at a time use the device; a step that waits for it heartbeats meanwhile."""
+    """`backends` run the train steps; publications need no device, and one at a time runs here."""
 
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-        self.training = asyncio.Lock()
+    def __init__(self, backends: Backends) -> None:
+        self.backends = backends
         # A cancelled publication ends, with its resume, before the next one begins.
         self.publishing = asyncio.Lock()
 
-    async def _exclusively(self, progress: Progress, work: Callable[[], Json]) -> Json:
-        progress.show("waiting for another step")
-        async with self.training:
-            progress.check()
-            return await asyncio.to_thread(self._in_memory, work)
-
-    def _in_memory(self, work: Callable[[], Json]) -> Json:
-        try:
-            return work()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            self.trainer.forget()
-            raise out_of_memory(error, self.trainer.pack_tokens) from None
-
     async def _publish(self, request: Json, progress: Progress) -> Json:
-        progress.show("waiting for another publication")
-        async with self.publishing:
-            progress.check()
+        async with turn(self.publishing, progress, "waiting for another publication"):
             return await publish_policy(request, progress)
 
     @activity.defn(name="loadBase")
     async def load_base(self, request: Json) -> Json:
-        return await _run(lambda p: self._exclusively(p, lambda: load_base(self.trainer, request, p)))
+        return await _run(request, lambda p: self.backends.of(request).load_base(Request(request), p))
 
     @activity.defn(name="trainStep")
     async def train_step(self, request: Json) -> Json:
-        return await _run(lambda p: self._exclusively(p, lambda: self.trainer.train_step(request, p)))
+        backend = self.backends.of(request.get("trainer") or {})
+        return await _run(request, lambda p: backend.train_step(Request(request), p))
 
     @activity.defn(name="publishPolicy")
     async def publish_policy(self, request: Json) -> Json:
-        return await _run(lambda p: self._publish(request, p))
+        return await _run(request, lambda p: self._publish(Request(request), p))
 
 
 async def connect(address: str, namespace: str, stop: asyncio.Event) -> Client | None:
@@ -134,12 +123,12 @@ async def connect(address: str, namespace: str, stop: asyncio.Event) -> Client |
     return None
 
 
-async def serve(address: str, namespace: str, trainer: Trainer, stop: asyncio.Event) -> None:
-    """Serves activities until `stop` is set, then cancels the running ones and waits for them."""
+async def serve(address: str, namespace: str, backends: Backends, stop: asyncio.Event) -> None:
+    """Serves activities until `stop` is set, then cancels the running ones, waits for them and ends the ranks."""
     client = await connect(address, namespace, stop)
     if client is None:
         return
-    activities = Activities(trainer)
+    activities = Activities(backends)
     worker = Worker(
         client,
         task_queue=TASK_QUEUE,
@@ -149,7 +138,10 @@ async def serve(address: str, namespace: str, trainer: Trainer, stop: asyncio.Ev
         max_heartbeat_throttle_interval=timedelta(seconds=1),
         default_heartbeat_throttle_interval=timedelta(seconds=1),
     )
-    async with worker:
-        log.info("ready: task queue %s at %s, device %s", TASK_QUEUE, address, trainer.device)
-        await stop.wait()
-        log.info("stopping")
+    try:
+        async with worker:
+            log.info("ready: task queue %s at %s", TASK_QUEUE, address)
+            await stop.wait()
+            log.info("stopping")
+    finally:
+        await backends.end()

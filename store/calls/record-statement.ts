@@ -10,7 +10,7 @@ const columns: Column[] = [
   ...named(TEXTS, 'text'),
   ...named('attempt httpStatus requestBytes sharedIds policyVersion', 'integer'),
   ...named('stream', 'boolean'),
-  ...named('sampling versionSpans', 'jsonb'),
+  ...named('sampling versionSpans routedExperts', 'jsonb'),
   ...named('startedAt firstTokenAt endedAt', 'timestamptz'),
   ...named('digest request response promptTokenIds completionTokenIds logprobs samplingMask', 'bytea'),
 ];
@@ -22,18 +22,29 @@ function named(keys: string, type: string): Column[] {
 }
 
 const isBytes = ({ type }: Column): boolean => type === 'bytea';
+const isTime = ({ type }: Column): boolean => type === 'timestamptz';
 const declared = [
   '"reserved" boolean',
   '"fillsBytes" boolean',
   '"bytesSoFar" bigint',
-  ...columns.map((column) => `"${column.key}" ${isBytes(column) ? 'integer[]' : column.type}`),
+  ...columns.map((column) => `"${column.key}" ${declaredAs(column)}`),
 ].join(', ');
-const stored = [`${ROW_BYTES}`, ...columns.filter(isBytes).map(({ name }) => `coalesce(length(${name}), 0)`)].join(
-  ' + ',
-);
-const taken = columns.map((column) =>
-  isBytes(column) ? `substring($2::bytea from x."${column.key}"[1] for x."${column.key}"[2])` : `x."${column.key}"`,
-);
+const stored = [
+  `${ROW_BYTES}`,
+  `coalesce((routed_experts->>'bytes')::integer, 0)`,
+  ...columns.filter(isBytes).map(({ name }) => `coalesce(length(${name}), 0)`),
+].join(' + ');
+const taken = columns.map((column) => {
+  const value = `x."${column.key}"`;
+  if (isBytes(column)) return `substring($2::bytea from ${value}[1] for ${value}[2])`;
+  return isTime(column) ? `to_timestamp(${value} / 1000)` : value;
+});
+
+/** Bytes are the place of their part in the block. Times are milliseconds since the epoch: to write and read them as text takes long. */
+function declaredAs(column: Column): string {
+  if (isBytes(column)) return 'integer[]';
+  return isTime(column) ? 'double precision' : column.type;
+}
 
 /**
  * Records calls in one statement, which is one round trip and one transaction. It locks the trials against sealing, inserts the rows of
@@ -43,7 +54,7 @@ const taken = columns.map((column) =>
  * commit. The statement itself sets that its commit waits for the disk, because a connection pooler such as Hyperdrive keeps no session
  * settings. `$4` has the trials whose budget of bytes a call uses up.
  */
-const statement = (undelivered: string): string => `
+const statement = (more: string): string => `
 with durable as materialized (
   select set_config('synchronous_commit', 'on', true)
 ), open as materialized (
@@ -56,7 +67,7 @@ with durable as materialized (
   order by x.ordinality
   on conflict do nothing
   returning id, trial_id, attempt, digest, idempotency_key, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens, ${stored} as bytes
-), ${undelivered}used as (
+), ${more}used as (
   select trial_id, array_agg(id::text) as ids, count(*) as recorded, sum(tokens) as tokens, sum(bytes) as bytes,
     count(*) filter (where status <> 'failed' and choice_of is null) as calls,
     max(substring(reason from '^(budget_exhausted|context_length_exceeded):')) as exhausted
@@ -69,16 +80,30 @@ with durable as materialized (
 )
 select id from inserted where choice_of is null`;
 
-export const recordCalls = { name: 'record_calls', text: statement('') };
-
-/**
- * Like `recordCalls`, and adds the completed calls of `$5` to the undelivered ones. It is a statement of its own because that costs every
- * commit, and most clients do not mark their retries.
- */
-export const recordRetryableCalls = {
-  name: 'record_retryable_calls',
-  text: statement(`undelivered as (
+/** Adds the completed calls of `$5` to the undelivered ones. */
+const UNDELIVERED = `undelivered as (
   insert into undelivered_calls (call_id, trial_id, attempt, digest, idempotency_key, backend)
   select id, trial_id, attempt, digest, idempotency_key, pg_backend_pid() from inserted where status = 'completed' and id = any($5::uuid[])
-), `),
-};
+), `;
+
+/** Stores the blobs to which the inserted calls refer. */
+const BLOBS = `kept as (
+  insert into blobs (trial_id, digest, bytes)
+  select distinct on (inserted.trial_id, digest) inserted.trial_id, decode(x."routedExperts"->>'sha256', 'hex') as digest, substring($2::bytea from x.blob[1] for x.blob[2])
+  from json_to_recordset($1::json) as x (id uuid, "routedExperts" jsonb, blob integer[]) join inserted on inserted.id = x.id
+  where x.blob is not null
+  on conflict do nothing
+), `;
+
+type Statement = { name: string; text: string };
+const statements = new Map<string, Statement>();
+
+/** These parts are left out where nothing needs them, because they cost every commit: most clients do not mark their retries, and most models are no mixtures. */
+export function recordStatement({ isRetryable, hasBlobs }: { isRetryable: boolean; hasBlobs: boolean }): Statement {
+  const name = `record_calls${isRetryable ? '_retryable' : ''}${hasBlobs ? '_blobs' : ''}`;
+  const known = statements.get(name);
+  if (known) return known;
+  const made = { name, text: statement(`${isRetryable ? UNDELIVERED : ''}${hasBlobs ? BLOBS : ''}`) };
+  statements.set(name, made);
+  return made;
+}

@@ -1,6 +1,6 @@
 import { and, inArray, isNotNull, isNull } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { attempts, calls, groups, outputs, refusals, trials } from '../schema.ts';
+import { attempts, blobs, calls, groups, outputs, refusals, trials } from '../schema.ts';
 import type { Transaction, TrialRow } from './transaction.ts';
 
 /**
@@ -26,12 +26,9 @@ export async function deleteTrials(db: Database, trialIds: readonly string[]): P
     await tx.delete(refusals).where(inArray(refusals.trialId, ids));
     await tx.delete(outputs).where(inArray(outputs.trialId, ids));
     const trained = await trainedAmong(tx, found);
-    await tx.delete(calls).where(
-      inArray(
-        calls.trialId,
-        ids.filter((id) => !trained.has(id)),
-      ),
-    );
+    const untrained = ids.filter((id) => !trained.has(id));
+    await tx.delete(calls).where(inArray(calls.trialId, untrained));
+    await tx.delete(blobs).where(inArray(blobs.trialId, untrained));
   });
 }
 

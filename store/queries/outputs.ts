@@ -1,4 +1,4 @@
-import { asc, eq } from 'drizzle-orm';
+import { and, asc, eq } from 'drizzle-orm';
 import { boundedText } from '../../core/bounded-text.ts';
 import { toStorableText } from '../../core/json.ts';
 import type { Database } from '../database.ts';
@@ -18,8 +18,8 @@ export async function recordOutput(db: Database, { trialId, ...output }: Output 
     .onConflictDoUpdate({ target: [outputs.trialId, outputs.attempt, outputs.program], set: kept });
 }
 
-/** Returns what the programs of a trial printed, attempt by attempt, the agent before the verifier. */
-export async function readOutputs(db: Database, trialId: string): Promise<Output[]> {
+/** Returns what the programs of a trial, or of one of its attempts, printed: attempt by attempt, the agent before the verifier. */
+export async function readOutputs(db: Database, trialId: string, attempt?: number): Promise<Output[]> {
   return db
     .select({
       attempt: outputs.attempt,
@@ -28,7 +28,7 @@ export async function readOutputs(db: Database, trialId: string): Promise<Output
       stderr: outputs.stderr,
     })
     .from(outputs)
-    .where(eq(outputs.trialId, trialId))
+    .where(and(eq(outputs.trialId, trialId), attempt === undefined ? undefined : eq(outputs.attempt, attempt)))
     .orderBy(asc(outputs.attempt), asc(outputs.program));
 }
 

@@ -1,5 +1,5 @@
 import { inArray } from 'drizzle-orm';
-import { recordCalls as statement, recordRetryableCalls } from '../calls/record-statement.ts';
+import { recordStatement } from '../calls/record-statement.ts';
 import { toRows, type CallRecord } from '../calls/to-rows.ts';
 import type { Database } from '../database.ts';
 import { toStorable } from '../../core/json.ts';
@@ -18,9 +18,12 @@ export async function recordCalls(db: Database, records: readonly CallRecord[]):
   const retryable = records.flatMap(({ id, isRetryable, digest }) => (isRetryable && digest ? [id] : []));
   const filled = records.flatMap(({ trialId, fillsBytes }) => (fillsBytes === true ? [trialId] : []));
   const values = [toStorable(rows), bytes, trials, filled];
-  const asked =
-    retryable.length === 0 ? { ...statement, values } : { ...recordRetryableCalls, values: [...values, retryable] };
-  const { rows: inserted } = await db.$client.query<{ id: string }>(asked);
+  const isRetryable = retryable.length > 0;
+  const hasBlobs = records.some(({ choices }) => choices.some(({ experts }) => experts));
+  const { rows: inserted } = await db.$client.query<{ id: string }>({
+    ...recordStatement({ isRetryable, hasBlobs }),
+    values: isRetryable ? [...values, retryable] : values,
+  });
   const kept = new Set(inserted.map(({ id }) => id));
   const refused = records.flatMap(({ id }) => (kept.has(id) ? [] : [id]));
   if (refused.length === 0) return new Set();

@@ -9,6 +9,10 @@ type BatchColumns = { runId: AnyColumn; batchIteration: AnyColumn; batchTake: An
 export const ofTake = (row: TakeColumns, { runId, iteration, take }: TakeKey): SQL | undefined =>
   and(eq(row.runId, runId), eq(row.iteration, iteration), eq(row.take, take));
 
+/** Joins two tables by the take of their rows. */
+export const isSameTake = (one: TakeColumns, other: TakeColumns): SQL | undefined =>
+  and(eq(one.runId, other.runId), eq(one.iteration, other.iteration), eq(one.take, other.take));
+
 /** Returns the columns of the take whose batch has a row, for `ofTake` and `isLive`. */
 export const batchOf = ({ runId, batchIteration, batchTake }: BatchColumns): TakeColumns => ({
   runId,

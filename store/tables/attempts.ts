@@ -1,4 +1,4 @@
-import { integer, jsonb, pgTable, primaryKey, text, timestamp } from 'drizzle-orm/pg-core';
+import { bigint, integer, jsonb, pgTable, primaryKey, text, timestamp } from 'drizzle-orm/pg-core';
 import { OUTCOMES, trials } from './trials.ts';
 
 /** The evidence that an attempt ended without fault of its agent: an event of its host, its gateway, the store, or an engine. */
@@ -21,6 +21,8 @@ export const attempts = pgTable(
     host: text(),
     /** Seconds by phase: sandbox, agent, verify. */
     seconds: jsonb().$type<Record<string, number>>().notNull().default({}),
+    /** The most bytes that its sandbox was seen to have on the disk while its agent ran. Null: the agent ended before they were counted. */
+    diskBytes: bigint('disk_bytes', { mode: 'number' }),
     openedAt: timestamp('opened_at', { withTimezone: true }).notNull().defaultNow(),
     endedAt: timestamp('ended_at', { withTimezone: true }),
   },

@@ -17,8 +17,17 @@ export type CallStatus = (typeof CALL_STATUSES)[number];
 export const FAULTS = ['request', 'engine', 'gateway', 'store', 'client'] as const;
 export type Fault = (typeof FAULTS)[number];
 
-export const PROTOCOL_NAMES = ['chat_completions', 'completions', 'messages', 'responses'] as const;
+export const PROTOCOL_NAMES = ['chat_completions', 'completions', 'messages', 'responses', 'gemini'] as const;
 export type ProtocolName = (typeof PROTOCOL_NAMES)[number];
+
+/** Forms in which engines write the experts of a reply: NumPy's file, or bare 32-bit integers. */
+export type ExpertsForm = 'npy' | 'int32';
+
+/**
+ * Names the blob with the experts that each layer of a mixture chose for each token. Its rows are those of the tokens from `start` on, and
+ * the last sampled token has none. Tokens before `start` are those of the call that this one continues.
+ */
+export type RoutedExperts = { sha256: string; bytes: number; form: ExpertsForm; start: number };
 
 /** One request to the model, written before the agent sees its end. A request for several replies has a row for each. */
 export const calls = pgTable(
@@ -61,6 +70,8 @@ export const calls = pgTable(
     logprobs: floats(),
     /** The ids that could be sampled at each token, packed by `packMask`; null when the engine did not return them. */
     samplingMask: bytes('sampling_mask'),
+    /** Null when the engine did not return them. */
+    routedExperts: jsonb('routed_experts').$type<RoutedExperts>(),
     finishReason: text('finish_reason'),
     /** The sampling settings of the call, after those of the run were applied. */
     sampling: jsonb().$type<Record<string, unknown>>().notNull(),

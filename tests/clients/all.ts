@@ -23,6 +23,8 @@ export const sandboxVariables = ({ trialUrl, key }: Pick<Place, 'trialUrl' | 'ke
   ANTHROPIC_BASE_URL: trialUrl,
   ANTHROPIC_AUTH_TOKEN: key,
   ANTHROPIC_API_KEY: key,
+  GOOGLE_GEMINI_BASE_URL: trialUrl,
+  GEMINI_API_KEY: key,
 });
 
 type StartOf = Client['start'];
@@ -124,6 +126,37 @@ export const CLIENTS: readonly Client[] = [
     says: FOUR,
     modes: ANTHROPIC_MODES,
     start: nodeScript('anthropic_sdk.ts'),
+  },
+  {
+    name: 'google-genai-python',
+    version: '3.6.1',
+    protocol: 'gemini',
+    install: { python: 'google' },
+    bringsTools: true,
+    says: FOUR,
+    modes: [
+      { name: 'generate_content' },
+      { name: 'generate_content, streamed' },
+      { name: 'chats with a function', says: [...LS_ONCE, ...ONE_TEXT] },
+      { name: 'response_schema', says: AS_JSON, constrained: 1 },
+      { name: 'function calling ANY', says: LS_ONCE, constrained: 1 },
+    ],
+    start: pythonScript('google_genai.py'),
+  },
+  {
+    name: 'google-genai-node',
+    protocol: 'gemini',
+    install: { own: '@google/genai' },
+    bringsTools: true,
+    says: FOUR,
+    modes: [
+      { name: 'generateContent' },
+      { name: 'generateContent, streamed' },
+      { name: 'chats', says: ONE_TEXT },
+      { name: 'responseSchema', says: AS_JSON, constrained: 1 },
+      { name: 'function calling ANY', says: LS_ONCE, constrained: 1 },
+    ],
+    start: nodeScript('google_genai.ts'),
   },
   {
     name: 'langgraph',
@@ -401,6 +434,32 @@ export const CLIENTS: readonly Client[] = [
           'enabled = false',
           '',
         ].join('\n'),
+      },
+    }),
+  },
+  {
+    name: 'gemini-cli',
+    version: '0.61.0',
+    protocol: 'gemini',
+    install: { npm: 'gemini-cli' },
+    bringsTools: true,
+    oneMode: true,
+    modes: TASKS,
+    says: TWICE('run_shell_command', (turn) => ({ command: `echo ${turn}`, description: 'says it' })),
+    start: (place, [mode = '']) => ({
+      file: join(place.folder, 'node_modules/.bin/gemini'),
+      args: ['--model', 'policy', '--yolo', '--skip-trust', '--prompt', asking(mode)],
+      env: sandboxVariables(place),
+      files: {
+        '.gemini/settings.json': JSON.stringify(
+          {
+            security: { auth: { selectedType: 'gemini-api-key' } },
+            privacy: { usageStatisticsEnabled: false },
+            general: { enableAutoUpdate: false },
+          },
+          null,
+          2,
+        ),
       },
     }),
   },

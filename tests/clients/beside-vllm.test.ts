@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { REPOSITORY } from '../../core/repository.ts';
 import { TestPostgres } from '../support/harness/postgres.ts';
-import { startGateway, type NodeGateway } from '../../gateway/node.ts';
+import { startGateway, type NodeGateway } from '../../gateway/runtimes/node/start-gateway.ts';
 import { TokenEngine } from '../support/fakes/token-engine.ts';
 import { trialOverHttp } from '../support/harness/trial-over-http.ts';
 import { CLIENTS } from './all.ts';

@@ -36,8 +36,8 @@ export type Mode = {
 
 /** The source of the client: a lock of `python/` or of `npm/`, one of this repository's own packages, or a program of the machine. */
 export type Install =
-  | { python: 'sdks' | 'litellm' | 'aider' }
-  | { npm: 'js-sdks' | 'claude-code' | 'codex' | 'opencode' }
+  | { python: 'sdks' | 'litellm' | 'aider' | 'google' }
+  | { npm: 'js-sdks' | 'claude-code' | 'codex' | 'gemini-cli' | 'opencode' }
   | { own: string }
   | { program: string; why: string };
 

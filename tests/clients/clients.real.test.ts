@@ -1,6 +1,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { TestPostgres } from '../support/harness/postgres.ts';
-import { startGateway } from '../../gateway/node.ts';
+import { startGateway } from '../../gateway/runtimes/node/start-gateway.ts';
+import { harborPython } from '../support/harness/harbor.ts';
 import { withVllm } from '../support/harness/own-vllm.ts';
 import { listAgents } from '../../activities/sandbox/load-agent.ts';
 import { CLIENTS } from './all.ts';
@@ -17,6 +18,8 @@ import {
 import { RETRY, type Client } from './client.ts';
 import { install } from './install.ts';
 import { runAsAgent } from './run-as-agent.ts';
+import { runInHarbor } from './run-in-harbor.ts';
+import type { runClient } from './run.ts';
 import { toySession, type ToySession } from './toy-session.ts';
 
 const ADMIN_KEY = 'the admin key';
@@ -24,6 +27,7 @@ const SIDE_BY_SIDE = 3;
 /** These clients are bundled agents too. */
 const AGENTS = await listAgents();
 const AS_AGENT = CLIENTS.filter(({ name }) => AGENTS.includes(name));
+const IN_HARBOR = CLIENTS.filter(({ name }) => ['mini-swe-agent', 'codex', 'claude-code'].includes(name));
 const BESIDE_VLLM = CLIENTS.filter(({ besideVllm }) => besideVllm);
 
 /** The result of a client: its session, the error of its run, or the reason for which it does not install. */
@@ -33,6 +37,7 @@ const played = new Map<string, Promise<Result<ToySession>>>();
 /** The same with `constrained_decoding: hint`. */
 const hinted = new Map<string, Promise<Result<ToySession>>>();
 const asAgent = new Map<string, Promise<Result<ToySession>>>();
+const inHarbor = new Map<string, Promise<Result<ToySession>>>();
 const besideVllm = new Map<string, Result<BesideVllm>>();
 
 beforeAll(async () => {
@@ -50,7 +55,14 @@ beforeAll(async () => {
       ? again.then(() => playToy(client, postgres.url, signal, {}, runAsAgent))
       : again;
     asAgent.set(client.name, last);
-    lanes[i % SIDE_BY_SIDE] = last;
+    const all = IN_HARBOR.includes(client)
+      ? last.then(async () => {
+          const harbor = await harborPython(signal).catch((error: unknown) => ({ why: String(error) }));
+          return typeof harbor === 'object' ? harbor.why : playToy(client, postgres.url, signal, {}, runInHarbor);
+        })
+      : last;
+    inHarbor.set(client.name, all);
+    lanes[i % SIDE_BY_SIDE] = all;
   }
   try {
     await withVllm(
@@ -96,7 +108,7 @@ async function playToy(
   databaseUrl: string,
   signal: AbortSignal,
   sampling: Record<string, unknown> = {},
-  run?: typeof runAsAgent,
+  run?: typeof runClient,
 ): Promise<Result<ToySession>> {
   const folder = await install(client.install, signal).catch((error: unknown) => ({ why: String(error) }));
   if (typeof folder === 'object') return folder.why;
@@ -142,16 +154,29 @@ test.for(CLIENTS)(
   },
 );
 
+/** Expects that the client ended well, and that each of its calls is recorded once and can be trained on. */
+function expectAllTrainable({ ran, recorded, faults, generated }: ToySession): void {
+  expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
+  expect(faults).toEqual([]);
+  expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, drifted: 0, untrainable: 0 });
+}
+
 test.for(AS_AGENT)(
   'the bundled agent $name works on a task in a sandbox, and all of its calls are recorded and trainable',
   async (client, { skip }) => {
-    const { ran, recorded, faults, generated } = found(await asAgent.get(client.name), client, skip);
-    expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
-    expect(faults).toEqual([]);
-    expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, drifted: 0 });
+    const session = found(await asAgent.get(client.name), client, skip);
+    expectAllTrainable(session);
     // Aider asks once, where no test follows its edit.
-    if (client.name !== 'aider') expect(recorded.calls).toBeGreaterThan(client.modes.length);
-    expect(recorded.untrainable).toBe(0);
+    if (client.name !== 'aider') expect(session.recorded.calls).toBeGreaterThan(client.modes.length);
+  },
+);
+
+test.for(IN_HARBOR)(
+  'Harbor runs $name unmodified in a sandbox of Trialgate, and all of its calls are recorded and trainable',
+  async (client, { skip }) => {
+    const session = found(await inHarbor.get(client.name), client, skip);
+    expectAllTrainable(session);
+    expect(session.recorded.calls).toBeGreaterThan(client.modes.length);
   },
 );
 

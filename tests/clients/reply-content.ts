@@ -26,6 +26,8 @@ type ReplyBuilder = ReplyContent & { parts: Map<unknown, { name: string; given: 
 
 function addEvent(event: JsonObject, builder: ReplyBuilder): void {
   if (Array.isArray(event.choices)) return event.choices.filter(isObject).forEach((choice) => addChat(choice, builder));
+  if (Array.isArray(event.candidates))
+    return event.candidates.filter(isObject).forEach((each) => addParts(each, builder));
   if (event.object === 'response') return addItems(event.output, builder);
   if (event.type === 'response.completed' && isObject(event.response)) return addItems(event.response.output, builder);
   if (event.type === 'message') return addBlocks(event.content, builder);
@@ -64,6 +66,14 @@ function addBlocks(blocks: unknown, builder: ReplyBuilder): void {
   for (const block of Array.isArray(blocks) ? blocks.filter(isObject) : []) {
     if (typeof block.text === 'string') builder.text += block.text;
     if (block.type === 'tool_use') builder.calls.push({ name: block.name, given: block.input });
+  }
+}
+
+function addParts({ content }: JsonObject, builder: ReplyBuilder): void {
+  const parts = isObject(content) && Array.isArray(content.parts) ? content.parts.filter(isObject) : [];
+  for (const { text, functionCall: call } of parts) {
+    if (typeof text === 'string') builder.text += text;
+    if (isObject(call)) builder.calls.push({ name: call.name, given: call.args });
   }
 }
 

@@ -1,12 +1,14 @@
 import { dirname, join } from 'node:path';
 import type { Environment } from '../../activities/environments/environment.ts';
 import { pythonEnvironment } from '../../activities/environments/python.ts';
-import { isolation } from '../../activities/sandbox/isolation.ts';
-import { loadAgent, type Agent } from '../../activities/sandbox/load-agent.ts';
+import { loadAgent } from '../../activities/sandbox/load-agent.ts';
 import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
 import { sandboxWith, taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
 import { asking, type Client } from './client.ts';
 import type { RunResult, RunOptions } from './run.ts';
+import { openBackend } from '../../activities/sandbox/backends.ts';
+
+const backend = await openBackend();
 
 /** Runs a client in a sandbox, once for each mode, by the bundled agent of its name. */
 export async function runAsAgent(
@@ -14,7 +16,7 @@ export async function runAsAgent(
   { folder, trialUrl, key, limitMs, modes }: RunOptions,
 ): Promise<RunResult> {
   const agent = await loadAgent(name);
-  const environment = await environmentOf(agent, folder);
+  const environment = await environmentOf(agent.python !== undefined, folder);
   const url = new URL(trialUrl);
   const results = [];
   for (const mode of modes) {
@@ -27,7 +29,7 @@ export async function runAsAgent(
     const result = await runAgentProcess({
       agent,
       task,
-      isolation: await isolation(),
+      backend,
       environment,
       sandbox: await sandboxWith(home.home, {}, task),
       trialId: url.pathname.slice(1),
@@ -48,9 +50,9 @@ export async function runAsAgent(
 }
 
 /** Returns the client's locked packages in place of those that the agent's file names, which would be installed once more. */
-async function environmentOf({ python }: Agent, folder: string): Promise<Environment> {
+export async function environmentOf(isPython: boolean, folder: string): Promise<Environment> {
   const options = { home: folder, signal: new AbortController().signal };
-  if (python !== undefined) return pythonEnvironment({ venv: folder }, options);
+  if (isPython) return pythonEnvironment({ venv: folder }, options);
   const node = dirname(process.execPath);
   const nodeModules = join(folder, 'node_modules');
   return { folders: [folder, node], path: [join(nodeModules, '.bin'), node], python: null, nodeModules };

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { migrate } from '../../store/queries/migrate.ts';
-import { startGateway } from '../../gateway/node.ts';
+import { startGateway } from '../../gateway/runtimes/node/start-gateway.ts';
 import { protocolOf } from '../../gateway/protocols/all.ts';
 import { Replies } from '../support/scenarios/generated.ts';
 import { TokenEngine } from '../support/fakes/token-engine.ts';
@@ -66,7 +66,8 @@ export async function toySession(
   };
   try {
     const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, {
-      sampling: { temperature: 1, ...sampling },
+      // The trials of a run have these settings too. Some clients ask for truncated sampling.
+      sampling: { temperature: 1, top_p: 1, top_k: -1, ...sampling },
     });
     const trialUrl = `${client.direct ? gateway.url : tap.url}/${client.name}`;
     const ran = await run(client, {
@@ -123,4 +124,4 @@ async function command(url: string, statement: string): Promise<void> {
 
 /** True for requests that sample tokens. Counting tokens does not. */
 export const isModelCall = ({ path }: Pick<Exchange, 'path'>): boolean =>
-  protocolOf(path) !== null && !path.includes('count_tokens');
+  protocolOf(path.replace(/\?.*/, '')) !== null && !/count_?tokens/i.test(path);

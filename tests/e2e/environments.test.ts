@@ -6,7 +6,6 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { INSTALLS } from '../../cli/folders.ts';
 import { agentFile } from '../../core/run-config/agent-file.ts';
 import { sandboxWith, taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
-import { isolation } from '../../activities/sandbox/isolation.ts';
 import { loadAgent } from '../../activities/sandbox/load-agent.ts';
 import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
 import { agentEnvironment } from '../../activities/environments/agent-environment.ts';
@@ -25,6 +24,9 @@ with zipfile.ZipFile(sys.argv[1], 'w') as wheel:
     wheel.writestr(info + '/entry_points.txt', '[console_scripts]\\nsmall-command = small_package:main\\n')
     wheel.writestr(info + '/RECORD', '')
 `;
+import { openBackend } from '../../activities/sandbox/backends.ts';
+
+const backend = await openBackend();
 
 let folder = '';
 let wheel = '';
@@ -75,7 +77,7 @@ test('an agent in a sandbox finds its packages and their commands', async () => 
     agent,
     task,
     sandbox: await sandboxWith(place.home, {}, task),
-    isolation: await isolation(),
+    backend,
     environment: await agentEnvironment(agent, options()),
     trialId: 't',
     gateway: 'http://127.0.0.1:9',

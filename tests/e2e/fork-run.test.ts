@@ -166,7 +166,7 @@ test('a fork loads the checkpoint that it begins from, keeps that run’s settin
   );
   stderr.mockRestore();
   const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'forked'));
-  expect(bases).toEqual([{ run_id: 'forked', model: base?.checkpoint, home, head_dtype: 'model' }]);
+  expect(bases).toMatchObject([{ run_id: 'forked', model: base?.checkpoint, home, head_dtype: 'model' }]);
   expect(await readRunRecord(db, 'forked')).toMatchObject({
     status: 'completed',
     forked_from: 'first@2',

@@ -13,18 +13,25 @@ import { makePrivate } from '../../cli/private-folder.ts';
 import type { GuardOptions } from '../../cli/temporal/guard-options.ts';
 import { TestPostgres } from '../support/harness/postgres.ts';
 import { until } from '../support/harness/until.ts';
-import type { Sandbox } from '../../activities/sandbox/create-sandbox.ts';
+import type { Sandbox } from '../../activities/sandbox/empty-sandbox.ts';
 import { removeNamed } from '../../activities/sandbox/destroy-sandbox.ts';
 import { guaranteeRows, statementsOf, type GuaranteeName } from '../../activities/sandbox/guarantees.ts';
-import type { Isolation } from '../../activities/sandbox/isolation.ts';
 import type { Network } from '../../activities/sandbox/network.ts';
 import { processTable } from '../../activities/sandbox/process-table.ts';
 import type { ProcessResult } from '../../activities/sandbox/run-process.ts';
-import { isolations, sandboxWith, shell, specOf, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
+import {
+  canNest,
+  isolations,
+  sandboxWith,
+  shell,
+  specOf,
+  temporaryHome,
+  type TestIsolation,
+} from '../support/harness/sandbox-fixtures.ts';
 
 /** The things that an attempt can use: a sandbox, another sandbox, and things of the host that it should not reach. */
 type World = {
-  isolation: Isolation;
+  isolation: TestIsolation;
   home: string;
   sandbox: Sandbox;
   other: Sandbox;
@@ -160,12 +167,30 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
   },
   agentNetwork: async (world) =>
     connects(world, { kind: 'gateway', url: 'http://127.0.0.1:1', folder: world.sandbox.root }),
+  listedHosts: async (world) => {
+    const { isolation, sandbox } = world;
+    const listed = { kind: 'gateway', url: 'http://127.0.0.1:1', folder: sandbox.root, hosts: LISTED } as const;
+    const network: Network = isolation.kind === 'bubblewrap' ? listed : { kind: 'host' };
+    if (await connects(world, network)) return true;
+    const port = await listeningPort();
+    const targets = [...['127.0.0.1', 'localhost', '[::1]'].map((host) => `${host}:${port}`), 'other.test:443'];
+    const { stdout, egress } = await shell(isolation, sandbox, `python3 -c '${ASK_PROXY}' ${targets.join(' ')}`, {
+      network,
+    });
+    // The log shows that the proxy was there to refuse.
+    expect(egress.length).toBeGreaterThan(0);
+    return stdout.includes('reached');
+  },
   verifierNetwork: (world) => connects(world, { kind: 'none' }),
   postgres: async ({ isolation, sandbox, postgres }) => {
     const reply = async (network: Network): Promise<string> =>
       (await shell(isolation, sandbox, `python3 -c '${START_POSTGRES}' ${postgres.port}`, { network })).stdout.trim();
     expect(await reply({ kind: 'host' })).toBe('asks for a password');
-    return (await reply({ kind: 'gateway', url: 'http://127.0.0.1:1', folder: sandbox.root })) !== '';
+    const hosts = [`127.0.0.1:${postgres.port}`];
+    const gateway = { kind: 'gateway', url: 'http://127.0.0.1:1', folder: sandbox.root } as const;
+    const asked = `python3 -c '${ASK_PROXY}' ${hosts[0]}`;
+    const listed = await shell(isolation, sandbox, asked, { network: { ...gateway, hosts } });
+    return (await reply(gateway)) !== '' || listed.stdout.includes('reached');
   },
   temporal: async ({ isolation, home, sandbox, token }) => {
     const port = await freePort();
@@ -195,6 +220,11 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     own.on('error', () => {});
     onTestFinished(() => void own.destroy());
     await once(own, 'connect');
+    // The proxy is a process of the deployment's user, which the guard lets through.
+    const hosts = [`127.0.0.1:${port}`];
+    const network: Network = { kind: 'gateway', url: 'http://127.0.0.1:1', folder: sandbox.root, hosts };
+    const listed = await shell(isolation, sandbox, `python3 -c '${ASK_PROXY}' ${hosts[0]}`, { network });
+    if (listed.stdout.includes('reached')) return true;
     return printsWith(
       shell(isolation, sandbox, `python3 -c '${ASK_TEMPORAL}' ${port} ${own.localPort}`, {
         network: { kind: 'host' },
@@ -247,15 +277,47 @@ for source in [("127.0.0.1", 0)] + [(f"127.0.0.{last}", own) for last in range(2
             while part := connection.recv(1000): print(part)
         except OSError: pass`;
 
+/** A list that no file may have, because loopback is in it, and a name that nobody has. */
+const LISTED = ['127.0.0.1', 'listed.test'];
+
+/** Asks the egress proxy for tunnels. */
+const ASK_PROXY = `
+import socket, sys
+for target in sys.argv[1:]:
+    for ask in (f"CONNECT {target} HTTP/1.1\\r\\n\\r\\n", f"GET http://{target}/ HTTP/1.1\\r\\nHost: {target}\\r\\n\\r\\n"):
+        try:
+            connection = socket.create_connection(("127.0.0.1", 8701), 10)
+            connection.send(ask.encode())
+            answer = connection.recv(1000)
+            print(target, "reached" if b" 200 " in answer[:20] else answer[9:12])
+        except OSError as error: print(error)`;
+
 const GUARD = fileURLToPath(new URL('../../cli/temporal/guard.ts', import.meta.url));
 
 const SHARED = ['/tmp', '/var/tmp', '/dev/shm'];
 
 /** All that a sandbox may see at the top of the file tree and in /etc, besides Python's folder. */
 const SHOWN = [
-  ...['app', 'agents', 'bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'usr', 'etc', 'proc', 'dev', 'tmp', 'run'].map(
-    (name) => `/${name}`,
-  ),
+  ...[
+    'app',
+    'agents',
+    'home',
+    'logs',
+    'trials',
+    'warm-shell',
+    'bin',
+    'sbin',
+    'lib',
+    'lib32',
+    'lib64',
+    'libx32',
+    'usr',
+    'etc',
+    'proc',
+    'dev',
+    'tmp',
+    'run',
+  ].map((name) => `/${name}`),
   ...[
     'alternatives',
     'ca-certificates',
@@ -280,13 +342,18 @@ async function freePort(): Promise<number> {
   return typeof address === 'object' ? (address?.port ?? 0) : 0;
 }
 
-/** Connects to a listener on this machine's loopback, or to another host. `network.test.ts` tries UDP, abstract sockets and other addresses too. */
-async function connects({ isolation, sandbox }: World, network: Network): Promise<boolean> {
+/** Listens on this machine's loopback until the test ends. */
+async function listeningPort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   onTestFinished(() => void server.close());
   const address = server.address();
-  const port = typeof address === 'object' ? address?.port : 0;
+  return typeof address === 'object' ? (address?.port ?? 0) : 0;
+}
+
+/** Connects to a listener on this machine's loopback, or to another host. `network.test.ts` tries UDP, abstract sockets and other addresses too. */
+async function connects({ isolation, sandbox }: World, network: Network): Promise<boolean> {
+  const port = await listeningPort();
   // A UDP socket sends nothing when it connects, but needs a route.
   return (
     (await shell(isolation, sandbox, `: < /dev/tcp/127.0.0.1/${port} || : > /dev/udp/192.0.2.1/9`, { network }))
@@ -314,12 +381,19 @@ async function withCommandLine(argument: string): Promise<number[]> {
 
 const all = await isolations();
 const CLOSED = { isClosed: true };
-const forms = all.map((isolation) => ({ form: `${isolation.kind}`, isolation }));
-for (const isolation of all.slice(0, 1))
-  forms.push({
-    form: `${isolation.kind} without seccomp and cgroups`,
-    isolation: { ...isolation, seccomp: null, cgroup: null },
-  });
+const forms: { form: string; isolation: TestIsolation }[] = all.map((isolation) => ({
+  form: isolation.kind,
+  isolation,
+}));
+for (const isolation of all.slice(0, 1)) {
+  const without = { ...isolation, seccomp: null, cgroup: null };
+  forms.push({ form: `${isolation.kind} without seccomp and cgroups`, isolation: without });
+  if (!(await canNest(isolation))) continue;
+  forms.push(
+    { form: 'a fork of a warm process', isolation: { ...isolation, isWarm: true } },
+    { form: 'a fork without seccomp and cgroups', isolation: { ...without, isWarm: true } },
+  );
+}
 
 /** Makes the deployment's folder as `up` does. One that has something else in it stays open. */
 async function makeDeployment(folder: string, { isClosed }: { isClosed: boolean }, token: string): Promise<void> {

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { askTeacher } from '../../activities/batch/ask-teacher.ts';
 import { withTemporaryStack } from '../support/harness/temporary-deployment.ts';
-import { UndiciConnection } from '../../gateway/node/engine-connection.ts';
+import { UndiciConnection } from '../../gateway/runtimes/node/engine-connection.ts';
 import { exactTrial, onSmallModel, type Place } from '../support/scenarios/exact-trial.ts';
 import { withVllm } from '../support/harness/own-vllm.ts';
 import { gatewayBeforeVllm } from '../support/harness/gateway-before-vllm.ts';

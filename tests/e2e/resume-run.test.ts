@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
-import { attempts, iterations, runs } from '../../store/schema.ts';
+import { attempts, iterations, replicas, runs } from '../../store/schema.ts';
 import { useDatabase } from '../support/harness/use-database.ts';
 import type { PublishInput } from '../../core/gpu-contract.ts';
 import { confirmedReplicas } from '../support/fakes/confirmed-replicas.ts';
@@ -281,6 +281,61 @@ test('a blocked run lets a waiting run have its engines; resumed, it waits its t
   expect([...sampled]).toEqual(['stuck from stuck@0', 'patient from patient@0']);
   const takes = await db.select().from(iterations).where(eq(iterations.runId, 'stuck'));
   expect(takes.map(({ iteration, take, status }) => [iteration, take, status])).toEqual([[0, 1, 'done']]);
+  await engine.stop();
+});
+
+test('a try to release the engines of a blocked run that goes on after Temporal gave it up takes none from the run, which was resumed', async () => {
+  const { db } = store;
+  const { client } = environment;
+  await using place = await smallRun();
+  const { world, home } = place;
+  const engine = await new FakeEngine().start();
+  const disk = new FullDisk();
+  const [late, trained] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let isTraining = false;
+  const trainStep = async (input: { version: number }) => {
+    await disk.work();
+    isTraining = true;
+    await trained.promise;
+    return world.gpu().trainStep(input);
+  };
+  const publishPolicy = async (input: PublishInput) => {
+    engine.weightVersion = input.weight_version;
+    return { replicas: confirmedReplicas(input) };
+  };
+  const real = { ...recordsOver(world, { db, temporal: client, home }), ...poolOver({ db, temporal: client, home }) };
+  let givenUp: Promise<boolean> | undefined;
+  const releaseUnusedPool = async (input: { runId: string }) => {
+    if (givenUp) return real.releaseUnusedPool(input);
+    givenUp = late.promise.then(() => real.releaseUnusedPool(input));
+    throw ApplicationFailure.retryable('the time for this try is over');
+  };
+  const owners = async () =>
+    (await db.select().from(replicas).where(eq(replicas.url, engine.url))).map((row) => row.runId);
+  await withWorkers(
+    environment,
+    {
+      trialgate: { ...real, releaseUnusedPool },
+      sandboxes: { openTrial: real.openTrial },
+      host: world.host(),
+      gpu: { ...world.gpu(), publishPolicy, trainStep },
+    },
+    async () => {
+      const config = { ...place.config, engines: [engine.url], release_engines_after: 0 };
+      const run = await startRun(client, 'late', config);
+      await until(async () => givenUp !== undefined && (await owners()).length === 0);
+      disk.isFull = false;
+      await resumeRun({ client, db }, 'late');
+      await until(() => isTraining);
+      late.resolve();
+      await Promise.allSettled([givenUp]);
+      const left = await owners();
+      trained.resolve();
+      await run.result();
+      expect(left).toEqual(['late']);
+      await expect(givenUp).rejects.toThrow('Temporal does not wait for this try');
+    },
+  );
   await engine.stop();
 });
 

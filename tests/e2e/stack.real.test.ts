@@ -103,6 +103,15 @@ it('a killed component is started again at its address, with its data', async ()
   expect(temporals()).toEqual([]);
 });
 
+it('a PostgreSQL whose data is of an earlier deployment in the same folder is started once, and `up` says what to do', async () => {
+  const first = await start('cloned-again', ['postgres']);
+  await first.stop();
+  rmSync(path.join(folder, 'cloned-again', 'secrets.json'));
+  const again = start('cloned-again', ['postgres']);
+  await expect(again).rejects.toThrow('it is of an earlier deployment in the same folder');
+  await expect(again).rejects.toThrow(/rm -r .*` if you need none of its runs/);
+});
+
 it('after a supervisor was killed, the next one ends the processes that were left before it starts its own', async () => {
   const home = path.join(folder, 'orphaned');
   const supervisor = supervise(home);
@@ -140,6 +149,23 @@ function supervise(home: string): ChildProcess {
     setInterval(() => {}, 1000);`;
   return spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' });
 }
+
+it.each([
+  [
+    'an argument that vLLM does not have',
+    { engine_args: '--no-such-argument' },
+    'unrecognized arguments: --no-such-argument',
+  ],
+  [
+    'a context longer than the model’s',
+    { max_model_len: '100000' },
+    'User-specified max_model_len (100000) is greater than',
+  ],
+])('an engine with %s is started once, and `up` fails with vLLM’s own sentence', async (title, flags, sentence) => {
+  const home = title.replaceAll(/[^a-z]/g, '-');
+  await expect(start(home, ['vllm'], flags)).rejects.toThrow(`vllm cannot start: ${sentence}`);
+  expect(componentOf(readState(path.join(folder, home)), 'vllm')).toMatchObject({ status: 'stopped', restarts: 1 });
+});
 
 it('the supervisor starts all gateways on ports that the workers know, and restarts a gateway that dies at its old port', async () => {
   const stack = await start('gateways', ['postgres', 'gateway'], { gateways: '3', engines: 'http://127.0.0.1:9' });

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { trainerSettingsOf } from '../../core/run-config/trainer-settings.ts';
 import type { Checkpoint, ReplicaReport, TrainStepResult } from '../../core/gpu-contract.ts';
@@ -21,6 +21,8 @@ const environment = useTemporal();
 const announced = z.object({
   model: z.string(),
   engine: z.string(),
+  adapter_engine: z.string(),
+  trainer_server: z.string(),
   batches: z.array(z.object({ path: z.string(), sha256: z.string() })),
 });
 
@@ -46,32 +48,13 @@ async function startFaultyWorker(faults: string[]) {
   };
 }
 
-test('a train step with a number that is not finite is skipped; too many in a row, full memory or a result that is not JSON block the run', async () => {
-  const skipped = {
-    reward: 'trial t0-0 has a reward that is not finite',
-    loss: 'the loss is nan',
-    gradient: 'the norm of the gradient is inf',
-    weight: 'a weight is nan',
-    canary: 'a log-probability of the canary is not finite',
-  };
-  // A step that is tried again would take the next step's fault.
-  const blocked = {
-    loss: 'neither did the 5 before it: check these trials',
-    memory: "the device's memory is full (",
-    result: 'its result has a number that is not finite',
-  };
-  await using worker = await startFaultyWorker([...Object.keys(skipped), ...Object.keys(blocked)]);
-
-  const [id, world] = ['faults', new FakeWorld()];
-  const last = Object.keys(skipped).length;
-  world.config = runConfig.parse({
-    model: worker.model,
-    tasks: ['t'],
-    iterations: last + 1,
-    groups_per_iteration: 1,
-    group_size: 2,
-    max_skipped_steps: last,
-  });
+/** Returns the activities of a run whose loads, train steps and publications are those of the Python worker, and what they made. */
+function trainedBy(
+  worker: z.output<typeof announced> & { home: string },
+  id: string,
+  world: FakeWorld,
+  engine: string,
+) {
   const versions: (Checkpoint & { skipped?: TrainStepResult['skipped'] })[] = [];
   const reports: ReplicaReport[] = [];
   const versionOf = (version: number) => {
@@ -87,7 +70,11 @@ test('a train step with a number that is not finite is skipped; too many in a ro
   const general = world.general();
   const trialgate = {
     ...general,
-    planBase: async () => ({ run_id: id, model: worker.model, home: worker.home }),
+    planBase: async () => {
+      const { head_dtype, lora_rank, lora_alpha, target_modules, seed, trainer_server } = world.config;
+      const settings = { head_dtype, lora_rank, lora_alpha, target_modules, seed, trainer_server };
+      return { run_id: id, model: worker.model, home: worker.home, ...settings };
+    },
     recordBase: async ({ base }: { base: Checkpoint }) => void (versions[0] = base),
     assembleBatch: async ({ iteration }: { iteration: number }) => {
       const [batch, parent] = [worker.batches[iteration], versionOf(iteration).checkpoint];
@@ -107,29 +94,62 @@ test('a train step with a number that is not finite is skipped; too many in a ro
     beginPublication: async ({ version }: { version: number }) => ({
       ...{
         ...versionOf(version),
-        replicas: [worker.engine],
+        replicas: [engine],
         min_replicas: 1,
         needed: 1,
         canary_tolerance: version > 0 ? 0 : null,
       },
       previous:
-        version > 0
-          ? { ...versionOf(version - 1), checksums: { [worker.engine]: reports[version - 1]?.checksum } }
-          : null,
+        version > 0 ? { ...versionOf(version - 1), checksums: { [engine]: reports[version - 1]?.checksum } } : null,
     }),
     endPublication: async (input: { version: number; reports: ReplicaReport[] }) => {
       for (const report of input.reports) if (report.ok) reports[input.version] = report;
       return general.endPublication({ ...input });
     },
   };
+  return { trialgate, versions, reports };
+}
 
+/** The faults that skip a step, in the order of the steps, each with its reason. */
+const SKIPPED = {
+  reward: 'trial t0-0 has a reward that is not finite',
+  loss: 'the loss is nan',
+  gradient: 'the norm of the gradient is inf',
+  weight: 'a weight is nan',
+  canary: 'a log-probability of the canary is not finite',
+};
+/** The faults that block the run after these. None is retryable, because a step that is tried again would take the next step's fault. */
+const BLOCKED = {
+  loss: 'neither did the 5 before it: check these trials',
+  memory: "the device's memory is full (",
+  result: 'its result has a number that is not finite',
+};
+
+let worker: Awaited<ReturnType<typeof startFaultyWorker>>;
+beforeAll(async () => {
+  worker = await startFaultyWorker([...Object.keys(SKIPPED), ...Object.keys(BLOCKED)]);
+});
+afterAll(() => worker[Symbol.asyncDispose]());
+
+test('a train step with a number that is not finite is skipped; too many in a row, full memory or a result that is not JSON block the run', async () => {
+  const [id, world] = ['faults', new FakeWorld()];
+  const last = Object.keys(SKIPPED).length;
+  world.config = runConfig.parse({
+    model: worker.model,
+    tasks: ['t'],
+    iterations: last + 1,
+    groups_per_iteration: 1,
+    group_size: 2,
+    max_skipped_steps: last,
+  });
+  const { trialgate, versions, reports } = trainedBy(worker, id, world, worker.engine);
   await withWorkers(environment, { trialgate, sandboxes: world.sandboxes(), host: world.host() }, async () => {
     const run = await environment.client.workflow.start('trainRun', {
       workflowId: id,
       taskQueue: 'trialgate',
       args: [{}],
     });
-    for (const [already, reason] of Object.values(blocked).entries()) {
+    for (const [already, reason] of Object.values(BLOCKED).entries()) {
       await until(() => world.count('blocked') === already + 1);
       expect(world.blockedReason).toContain(reason);
       expect(await run.query<RunStatusReport>('status')).toMatchObject({
@@ -145,7 +165,7 @@ test('a train step with a number that is not finite is skipped; too many in a ro
 
   const [base, ...trained] = versions;
   expect(trained.map((version) => version.skipped)).toEqual([
-    ...Object.values(skipped).map((reason) => expect.stringContaining(reason)),
+    ...Object.values(SKIPPED).map((reason) => expect.stringContaining(reason)),
     null,
   ]);
   expect(trained.slice(0, last).map(({ canary }) => canary)).toEqual(Array.from({ length: last }, () => base?.canary));
@@ -153,5 +173,33 @@ test('a train step with a number that is not finite is skipped; too many in a ro
   expect(trained.map(({ metrics }) => metrics['actor/updates'])).toEqual([0, 0, 0, 0, 0, 1]);
   expect(reports.map(({ ok, weight_version }) => [ok, weight_version])).toEqual(
     versions.map((_, version) => [true, `${id}@${version}`]),
+  );
+});
+
+test('a trainer server that forgets its models in a step makes that step in the next attempt', async () => {
+  const served = new FakeWorld();
+  served.config = runConfig.parse({
+    model: worker.model,
+    tasks: ['t'],
+    iterations: 2,
+    groups_per_iteration: 1,
+    group_size: 2,
+    lora_rank: 8,
+    trainer_server: { url: worker.trainer_server },
+  });
+  const remote = trainedBy({ ...worker, batches: worker.batches.slice(1) }, 'served', served, worker.adapter_engine);
+  const activities = { trialgate: remote.trialgate, sandboxes: served.sandboxes(), host: served.host() };
+  await withWorkers(environment, activities, async () => {
+    const started = { workflowId: 'served', taskQueue: 'trialgate', args: [{}] };
+    const run = await environment.client.workflow.start('trainRun', started);
+    expect(await run.result()).toMatchObject({ phase: 'completed', policy_version: 2 });
+  });
+  // Two steps, one of them in two attempts.
+  const state = await (await fetch(`${worker.trainer_server}/state`)).json();
+  expect(state).toMatchObject({ models: [], operations: { load_weights: 3 } });
+  expect(remote.versions.map(({ metrics }) => metrics['actor/updates'])).toEqual([undefined, 1, 1]);
+  expect(new Set(remote.versions.map(({ canary }) => canary.logprobs.join())).size).toBe(3);
+  expect(remote.reports.map(({ ok, weight_version }) => [ok, weight_version])).toEqual(
+    remote.versions.map((_, version) => [true, `served@${version}`]),
   );
 });

@@ -5,22 +5,19 @@ import { homedir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
-import { asc, eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test, type TestContext } from 'vitest';
 import type { Environment } from '../../activities/environments/environment.ts';
 import { pythonEnvironment } from '../../activities/environments/python.ts';
-import { runKey } from '../../core/keys.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
-import { trials } from '../../store/schema.ts';
 import { externalRuns } from '../support/harness/external-runs.ts';
-import { SECRET, useGatewayOnServer } from '../support/harness/gateways.ts';
+import { useGatewayOnServer } from '../support/harness/gateways.ts';
 import { temporaryHome } from '../support/harness/sandbox-fixtures.ts';
 import { useTemporal } from '../support/harness/use-temporal.ts';
 
 const temporal = useTemporal();
 const gateway = useGatewayOnServer();
-const { withExternalRun } = externalRuns(temporal, gateway);
+const { withExternalRun, accessTo, readTrials } = externalRuns(temporal, gateway);
 
 const SCENARIOS = join(REPOSITORY, 'tests/support/scenarios/verifiers');
 const EXAMPLE = join(REPOSITORY, 'examples/verifiers');
@@ -71,13 +68,8 @@ type Ended = { code: number; stdout: string; stderr: string };
 
 /** Runs the program for a run. */
 async function program(python: Environment, runId: string, args: string[]): Promise<Ended> {
-  const access = {
-    TRIALGATE_RUN: runId,
-    TRIALGATE_URL: gateway.gateway.url,
-    TRIALGATE_RUN_KEY: runKey(SECRET, runId),
-  };
   return promisify(execFile)(python.python ?? '', ['-m', 'trialgate_verifiers', ...args], {
-    env: { ...environmentOf(python), ...access },
+    env: { ...environmentOf(python), ...accessTo(runId) },
     // A test that hangs must not leave the program behind.
     timeout: 600_000,
     killSignal: 'SIGINT',
@@ -86,9 +78,6 @@ async function program(python: Environment, runId: string, args: string[]): Prom
     (error: Ended) => error,
   );
 }
-
-const readTrials = (runId: string) =>
-  gateway.db.select().from(trials).where(eq(trials.runId, runId)).orderBy(asc(trials.groupId), asc(trials.trialIndex));
 
 /** Trains one step on an environment, and returns its trials with their calls. */
 async function trainOn(python: Environment, args: string[]) {

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { chmod, cp, mkdtemp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -26,7 +26,8 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'trialgate-whole-'));
   await chmod(folder, 0o755);
   deployment = await TestDeployment.create({
-    TRIALGATE_ENGINE_ARGS: '--enable-auto-tool-choice --tool-call-parser hermes',
+    TRIALGATE_ENGINE_ARGS:
+      '--enable-auto-tool-choice --tool-call-parser hermes --enable-lora --max-lora-rank 8 --max-loras 3',
   });
   await deployment.up();
 });
@@ -66,6 +67,59 @@ test('the small model, with all its layers, is sampled, trained and published, a
   expect(record.iterations[0]?.metrics?.['actor/grad_norm']).toBeGreaterThan(0);
   const db = openDatabase(connectionsOf(deployment.config).databaseUrl);
   expect(await auditRun(db, 'whole', 1).finally(() => db.$client.end())).toEqual([]);
+});
+
+test('a run trains a LoRA adapter on the engine that had whole models: its versions are served side by side, forked and exported, and a larger rank is refused', async () => {
+  const config = {
+    model: INSTALLS.smallModel,
+    tasks: [await chanceTasks(join(folder, 'lora-tasks'))],
+    agents: ['oneshot'],
+    iterations: 2,
+    groups_per_iteration: 1,
+    group_size: 3,
+    max_response_length: 48,
+    max_staleness: 1,
+    lora_rank: 8,
+    evaluation: { before: false, after: false },
+  };
+  const file = join(folder, 'lora.json');
+  await writeFile(file, JSON.stringify({ ...config, lora_rank: 16 }));
+  await expect(deployment.trialgate('train', file, '--run', 'large')).rejects.toThrow(
+    /takes adapters of rank 8 at most, not 16.*--max-lora-rank 16/s,
+  );
+  await writeFile(file, JSON.stringify(config));
+  await deployment.trialgate('train', file, '--run', 'adapted');
+  const record: RunRecord = JSON.parse(await deployment.trialgate('show', 'adapted', '--json'));
+  expect(record).toMatchObject({
+    status: 'completed',
+    iterations: [1, 2].map((version) => ({
+      status: 'done',
+      trained_version: version,
+      skipped: null,
+      replicas: [{ weight_version: `adapted@${version}` }],
+    })),
+  });
+  const [first] = record.iterations;
+  expect(first?.metrics?.['actor/lr']).toBe(3e-4);
+  expect(first?.metrics?.['actor/grad_norm']).toBeGreaterThan(0);
+  const db = openDatabase(connectionsOf(deployment.config).databaseUrl);
+  expect(await auditRun(db, 'adapted', 2).finally(() => db.$client.end())).toEqual([]);
+
+  await deployment.trialgate('fork', 'adapted@2', '--run', 'forked', '--iterations', '1');
+  const forked: RunRecord = JSON.parse(await deployment.trialgate('show', 'forked', '--json'));
+  expect(forked).toMatchObject({ status: 'completed', iterations: [{ replicas: [{ weight_version: 'forked@1' }] }] });
+  await expect(deployment.trialgate('fork', 'adapted@2', '--run', 'other', 'lora_rank=4')).rejects.toThrow(
+    /a fork goes on with its parent's adapter/,
+  );
+  const [merged, adapter] = [join(folder, 'merged'), join(folder, 'adapter')];
+  await deployment.trialgate('export', 'adapted', merged);
+  expect((await stat(join(merged, 'model.safetensors'))).size).toBeGreaterThan(2e8);
+  await deployment.trialgate('export', 'adapted', adapter, '--adapter');
+  expect((await readdir(adapter)).toSorted()).toEqual([
+    'README.md',
+    'adapter_config.json',
+    'adapter_model.safetensors',
+  ]);
 });
 
 const EXAMPLES = join(REPOSITORY, 'examples');

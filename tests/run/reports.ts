@@ -4,9 +4,10 @@ import { z } from 'zod';
 import { REPOSITORY } from '../../core/repository.ts';
 
 export type Counts = { passed: number; failed: number; skipped: number };
-export type TimedTest = { name: string; file: string; seconds: number };
-/** The counts and the durations in a suite's report. */
-export type Outcome = { counts: Counts; tests: TimedTest[] };
+/** A test of a report. `failure` says why it failed and is absent where it did not. */
+export type ReportedTest = { name: string; file: string; seconds: number; failure?: string };
+/** The counts and the tests in a suite's report. */
+export type Outcome = { counts: Counts; tests: ReportedTest[] };
 
 const vitestReport = z.object({
   numPassedTests: z.number(),
@@ -16,7 +17,16 @@ const vitestReport = z.object({
   testResults: z.array(
     z.object({
       name: z.string(),
-      assertionResults: z.array(z.object({ fullName: z.string(), duration: z.number().nullish() })),
+      status: z.string(),
+      message: z.string(),
+      assertionResults: z.array(
+        z.object({
+          fullName: z.string(),
+          duration: z.number().nullish(),
+          status: z.string(),
+          failureMessages: z.array(z.string()),
+        }),
+      ),
     }),
   ),
 });
@@ -31,13 +41,18 @@ export function readVitest(report: string, exitCode: number): Outcome {
     failed: Math.max(numFailedTests, exitCode === 0 ? 0 : 1),
     skipped: numPendingTests + numTodoTests,
   };
-  const tests = testResults.flatMap(({ name: file, assertionResults }) =>
-    assertionResults.map(({ fullName, duration }) => ({
+  const tests = testResults.flatMap(({ name, status, message, assertionResults }) => {
+    const file = path.relative(REPOSITORY, name);
+    const own: ReportedTest[] = assertionResults.map(({ fullName, duration, status: ended, failureMessages }) => ({
       name: fullName.trim(),
-      file: path.relative(REPOSITORY, file),
+      file,
       seconds: (duration ?? 0) / 1000,
-    })),
-  );
+      ...(ended === 'failed' && { failure: failureMessages.join('\n') }),
+    }));
+    // A file that cannot be loaded or cleaned up fails although none of its tests does.
+    const isWithoutCause = status === 'failed' && !assertionResults.some((each) => each.status === 'failed');
+    return isWithoutCause ? [...own, { name: 'the file', file, seconds: 0, failure: message }] : own;
+  });
   return { counts, tests };
 }
 
@@ -54,11 +69,14 @@ export function readPytest(report: string, exitCode: number): Outcome {
     failed: Math.max(failed, exitCode === 0 ? 0 : 1),
     skipped,
   };
-  const tests = [...xml.matchAll(/<testcase [^>]*>/g)].map(([test]) => ({
-    name: attribute(test, 'name') ?? '',
-    file: `${(attribute(test, 'classname') ?? '').replaceAll('.', '/')}.py`,
-    seconds: Number(attribute(test, 'time') ?? 0),
-  }));
+  const tests = [...xml.matchAll(/(<testcase [^>]*>)(<(?:failure|error) [^>]*>)?/g)].map(
+    ([, test = '', fault]): ReportedTest => ({
+      name: attribute(test, 'name') ?? '',
+      file: `${(attribute(test, 'classname') ?? '').replaceAll('.', '/')}.py`,
+      seconds: Number(attribute(test, 'time') ?? 0),
+      ...(fault && { failure: unescaped(attribute(fault, 'message') ?? '') }),
+    }),
+  );
   return { counts, tests };
 }
 
@@ -70,6 +88,10 @@ export const readExitCode = (_report: string, exitCode: number): Outcome => ({
 
 const attribute = (element: string, name: string): string | undefined =>
   new RegExp(` ${name}="([^"]*)"`).exec(element)?.[1];
+
+const ENTITIES: Record<string, string> = { '#10': '\n', '#9': '\t', quot: '"', lt: '<', gt: '>', amp: '&' };
+const unescaped = (text: string): string =>
+  text.replaceAll(/&([#\w]+);/g, (all, name: string) => ENTITIES[name] ?? all);
 
 function read(file: string): string | null {
   try {

@@ -10,8 +10,8 @@ import { installWithProgress, type InstallOptions } from '../../cli/install/inst
 import { deviceOf } from '../../cli/supervisor/device.ts';
 import { ON_SHARED_CORES } from '../support/harness/temporary-deployment.ts';
 import { endLeftBehind } from './left-behind.ts';
-import { readExitCode, readPytest, readVitest, type Outcome, type TimedTest } from './reports.ts';
-import { countsLine, slowestTable, sumOf, tiersTable, type SuiteResult } from './summary.ts';
+import { readExitCode, readPytest, readVitest, type Outcome, type ReportedTest } from './reports.ts';
+import { countsLine, failedList, slowestTable, sumOf, tiersTable, type SuiteResult } from './summary.ts';
 import type { Tier } from './tiers.ts';
 
 type Suite = {
@@ -42,8 +42,9 @@ const MEANWHILE: Suite[] = [
 const LANES: Suite[][] = [
   [
     { name: 'fast', tier: 'fast', command: vitest('fast'), read: readVitest },
+    { name: 'sglang', tier: 'fast', command: vitest('sglang'), read: readVitest },
     { name: 'temporal', tier: 'temporal', command: vitest('temporal'), read: readVitest },
-    { name: 'real', tier: 'real', command: vitest('real'), read: readVitest },
+    { name: 'processes', tier: 'real', command: pytest('processes'), read: readPytest, inPython: true },
   ],
   [
     {
@@ -59,10 +60,13 @@ const LANES: Suite[][] = [
       command: () => [INSTALLS.node, INSTALLS.main, 'check', 'npm-licenses', 'python-licenses'],
       read: readExitCode,
     },
-    { name: 'python', tier: 'fast', command: pytest('not real'), read: readPytest, inPython: true },
-    { name: 'engines', tier: 'real', command: pytest('real'), read: readPytest, inPython: true },
+    { name: 'python', tier: 'fast', command: pytest('not real and not processes'), read: readPytest, inPython: true },
+    { name: 'real', tier: 'real', command: vitest('real'), read: readVitest },
   ],
 ];
+
+/** These run in the lane that ends first. */
+const LAST: Suite[] = [{ name: 'engines', tier: 'real', command: pytest('real'), read: readPytest, inPython: true }];
 
 function vitest(project: string) {
   return (report: string) => [
@@ -107,7 +111,7 @@ export async function runTests(
   const installs = options.only?.some((tier) => tier === 'temporal' || tier === 'real') ?? true;
   const hasPython = installs || existsSync(INSTALLS.python);
   const results: SuiteResult[] = [];
-  const tests: TimedTest[] = [];
+  const tests: ReportedTest[] = [];
   const inTurn = async (suites: Suite[]): Promise<void> => {
     for (const suite of suites) {
       if (stop.aborted || (options.only && !options.only.includes(suite.tier)) || (suite.inPython && !hasPython))
@@ -125,6 +129,11 @@ export async function runTests(
       console.log(`== ${suite.name}: ${countsLine(counts)} in ${Math.round(seconds)} s`);
     }
   };
+  const last = [...LAST];
+  const inLane = async (suites: Suite[]): Promise<void> => {
+    await inTurn(suites);
+    for (let next = last.shift(); next; next = last.shift()) await inTurn([next]);
+  };
   try {
     // Registries are slow, so clients are installed meanwhile. A client that cannot be installed fails its own test.
     const clients = async (how: 'npm' | 'pip') => (installs ? installClients(how, stop) : undefined);
@@ -139,7 +148,7 @@ export async function runTests(
     await Promise.all([
       meanwhile,
       clients('pip'),
-      ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inTurn),
+      ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inLane),
     ]);
   } finally {
     await endLeftBehind(folder);
@@ -149,6 +158,8 @@ export async function runTests(
   const total = sumOf(results.map(({ counts }) => counts));
   console.log(`\n${tiersTable(results)}`);
   if (tests.length > 0) console.log(`\nthe slowest tests:\n${slowestTable(tests)}`);
+  const failures = failedList(tests);
+  if (failures) console.log(`\nthe tests that failed:\n${failures}`);
   console.log(`\n${countsLine(total)}`);
   return total.failed > 0 || total.passed === 0 ? 1 : 0;
 }
@@ -174,7 +185,7 @@ function run(
   const [file = '', ...args] = command(report);
   const child = spawn(file, args, { cwd: REPOSITORY, stdio: ['ignore', 'pipe', 'pipe'], env });
   for (const stream of [child.stdout, child.stderr])
-    createInterface(stream).on('line', (text) => console.log(`${name.padEnd(7)} | ${text}`));
+    createInterface(stream).on('line', (text) => console.log(`${name.padEnd(9)} | ${text}`));
   signal.addEventListener('abort', () => child.kill('SIGINT'), { once: true });
   return new Promise((resolve) => {
     child.on('error', () => resolve(1));

@@ -1,9 +1,11 @@
-import type { Counts, TimedTest } from './reports.ts';
+import { stripVTControlCharacters } from 'node:util';
+import type { Counts, ReportedTest } from './reports.ts';
 import { TIERS, type Tier } from './tiers.ts';
 
 export type SuiteResult = { tier: Tier; suite: string; counts: Counts; seconds: number };
 
 const SLOWEST = 10;
+const LINES_OF_A_FAILURE = 15;
 
 /** Returns `N passed, N failed[, N skipped]`. */
 export const countsLine = ({ passed, failed, skipped }: Counts): string =>
@@ -31,9 +33,20 @@ export function tiersTable(results: readonly SuiteResult[]): string {
 }
 
 /** Returns the slowest tests, the slowest first. */
-export function slowestTable(tests: readonly TimedTest[]): string {
+export function slowestTable(tests: readonly ReportedTest[]): string {
   const slowest = tests.toSorted((a, b) => b.seconds - a.seconds).slice(0, SLOWEST);
   return slowest.map(({ seconds, file, name }) => `${seconds.toFixed(1).padStart(7)} s  ${file}: ${name}`).join('\n');
+}
+
+/** Returns the tests that failed, each with the first lines of its message: a log that is cut keeps its end. */
+export function failedList(tests: readonly ReportedTest[]): string {
+  return tests
+    .filter(({ failure }) => failure !== undefined)
+    .map(({ file, name, failure = '' }) => {
+      const lines = stripVTControlCharacters(failure).split('\n').slice(0, LINES_OF_A_FAILURE);
+      return [`  ${file}: ${name}`, ...lines.map((line) => `    ${line}`)].join('\n');
+    })
+    .join('\n');
 }
 
 /** Aligns the first `texts` columns to the left and the others, which have numbers, to the right. */

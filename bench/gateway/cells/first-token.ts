@@ -2,7 +2,7 @@ import { rotated, protocolTargets, type Cell } from '../cell.ts';
 import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
 import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
-import { PROTOCOLS } from './protocols.ts';
+import { PROTOCOL_NAMES } from '../../../store/schema.ts';
 
 const STREAMS = 64;
 const PACE_MS = 20;
@@ -23,7 +23,7 @@ export const firstToken: Cell = {
   async run(bench) {
     await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
     await using gateway = await bench.startGateway();
-    const inProtocols = protocolTargets(bench, gateway, PROTOCOLS);
+    const inProtocols = protocolTargets(bench, gateway, PROTOCOL_NAMES);
     const measuredMs = 2000 * bench.options.seconds;
     const job = {
       streams: STREAMS,

@@ -2,8 +2,7 @@ import { rotated, protocolTargets, type Bench, type Cell, type ProtocolTarget } 
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
-import type { ProtocolName } from '../../../store/schema.ts';
-import { PROTOCOLS } from './protocols.ts';
+import { PROTOCOL_NAMES, type ProtocolName } from '../../../store/schema.ts';
 
 const TOKENS = [64, 256, 1024, 4096, 16_384];
 const WARM_SECONDS = 1;
@@ -27,7 +26,7 @@ export const growthTokens: Cell = {
     for (const stream of [false, true]) {
       for (const tokens of TOKENS) {
         await bench.engine.set({ tokens, paceMs: 0 });
-        for (const protocol of PROTOCOLS) await compare(bench, protocol, { stream, tokens });
+        for (const protocol of PROTOCOL_NAMES) await compare(bench, protocol, { stream, tokens });
       }
     }
     bench.report.summarize(growthTokens.name, growthTokens.about, COLUMNS);

@@ -4,8 +4,7 @@ import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, withAdded } from '../measure-wrk.ts';
 import { residentMiB } from '../parts/usage.ts';
 import type { Column } from '../report.ts';
-import type { ProtocolName } from '../../../store/schema.ts';
-import { PROTOCOLS } from './protocols.ts';
+import { PROTOCOL_NAMES, type ProtocolName } from '../../../store/schema.ts';
 
 const TOKENS = 64;
 const OPEN = [1, 100, 1000, 5000];
@@ -32,7 +31,7 @@ export const growthTrials: Cell = {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       for (const open of OPEN) {
-        for (const protocol of PROTOCOLS) {
+        for (const protocol of PROTOCOL_NAMES) {
           const found = await beside(bench, open, protocol);
           for (const [target, figures] of withAdded(found))
             bench.report.add({ cell: growthTrials.name, case: `${open} open, ${protocol}`, target, repeat, figures }, [

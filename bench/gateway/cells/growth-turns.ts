@@ -6,7 +6,7 @@ import type { Figures } from '../measure.ts';
 import { withAdded } from '../measure-wrk.ts';
 import { cpuSeconds, residentMiB } from '../parts/usage.ts';
 import { median, type Column } from '../report.ts';
-import { PROTOCOLS } from './protocols.ts';
+import { PROTOCOL_NAMES } from '../../../store/schema.ts';
 
 const TOKENS = 64;
 const TRIALS = 4;
@@ -33,7 +33,7 @@ export const growthTurns: Cell = {
   async run(bench) {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
-      for (const protocol of PROTOCOLS) {
+      for (const protocol of PROTOCOL_NAMES) {
         await using gateway = await bench.startGateway();
         const found = new Map<string, Map<number, Figures>>();
         for (const each of protocolTargets(bench, gateway, [protocol]))
@@ -61,7 +61,7 @@ async function converse(bench: Bench, { target, protocol }: ProtocolTarget): Pro
       { stream: false, tokens: TOKENS, direct: target.direct },
       form,
     );
-    return post(pool, { ...line, path: pathOf(line.path, form) }, text, bench.signal).then((ms) => ({
+    return post(pool, { ...line, path: pathOf(line.path, form, false) }, text, bench.signal).then((ms) => ({
       ms,
       bytes: text.length,
     }));

@@ -1,10 +1,9 @@
-import type { ProtocolName } from '../../../store/schema.ts';
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
 import { runStreams, type StreamsJob, type StreamsResult } from '../load/streams.ts';
 import { compared, measured, type Figures } from '../measure.ts';
 import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
-import { PROTOCOLS } from './protocols.ts';
+import { PROTOCOL_NAMES, type ProtocolName } from '../../../store/schema.ts';
 
 export const TOKENS = 64;
 const STREAMS = 1300;
@@ -37,7 +36,7 @@ export const paced: Cell = {
   name: 'paced',
   about: `${STREAMS} streams at once of ${TOKENS} tokens, one each ${PACE_MS} ms, ${ROUNDS} rounds; delay: from the engine's write of a token to the client`,
   async run(bench) {
-    for (const protocol of PROTOCOLS) await inProtocol(bench, protocol);
+    for (const protocol of PROTOCOL_NAMES) await inProtocol(bench, protocol);
     bench.report.summarize(paced.name, paced.about, STREAM_COLUMNS);
   },
 };

@@ -1,14 +1,13 @@
-import type { ProtocolName } from '../../../store/schema.ts';
 import { rotated, protocolTargets, type Bench, type Cell, type ProtocolTarget } from '../cell.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
+import { PROTOCOL_NAMES } from '../../../store/schema.ts';
 
 const TOKENS = 64;
 const CONCURRENCIES = [1, 32];
 const WARM = { connections: 32, seconds: 2 };
 const TRIALS_A_SECOND = { alone: 250, together: 800 };
-export const PROTOCOLS: readonly ProtocolName[] = ['chat_completions', 'completions', 'messages', 'responses'];
 
 const COLUMNS: Column[] = [...RATE_COLUMNS, ...USE_COLUMNS, ...FAULT_COLUMNS];
 
@@ -25,7 +24,7 @@ export const protocols: Cell = {
 
 async function compare(bench: Bench, stream: boolean, connections: number): Promise<void> {
   await using gateway = await bench.startGateway();
-  const inProtocols = protocolTargets(bench, gateway, PROTOCOLS);
+  const inProtocols = protocolTargets(bench, gateway, PROTOCOL_NAMES);
   for (const each of inProtocols) await once(bench, each, { ...WARM, stream });
   for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
     const found = new Map<string, Figures>();

@@ -1,9 +1,8 @@
-import type { ProtocolName } from '../../../store/schema.ts';
 import { protocolTargets, type Bench, type Cell, type ProtocolTarget } from '../cell.ts';
 import type { Figures } from '../measure.ts';
 import type { Column } from '../report.ts';
 import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
-import { PROTOCOLS } from './protocols.ts';
+import { PROTOCOL_NAMES, type ProtocolName } from '../../../store/schema.ts';
 
 const STREAMS = 256;
 const SLOWEST = 2000;
@@ -22,7 +21,7 @@ export const rate: Cell = {
   about: `the highest rate of tokens, each written alone, in ${STREAMS} streams: ${100 * KEPT} % of it come, none lost, with a delay of at most ${LATE_MS} ms at p99`,
   async run(bench) {
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++)
-      for (const protocol of PROTOCOLS) await raise(bench, protocol, repeat);
+      for (const protocol of PROTOCOL_NAMES) await raise(bench, protocol, repeat);
     bench.report.summarize(rate.name, rate.about, COLUMNS, (row) => !row.case.endsWith('below'));
   },
 };

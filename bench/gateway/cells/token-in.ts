@@ -3,7 +3,7 @@ import { prime } from '../load/prime.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
-import { PROTOCOLS } from './protocols.ts';
+import { PROTOCOL_NAMES } from '../../../store/schema.ts';
 
 const TOKENS = 64;
 const CONNECTIONS = 32;
@@ -29,7 +29,7 @@ export const tokenIn: Cell = {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (const stream of [false, true]) {
       await using gateway = await bench.startGateway();
-      const inProtocols = protocolTargets(bench, gateway, PROTOCOLS);
+      const inProtocols = protocolTargets(bench, gateway, PROTOCOL_NAMES);
       for (const each of inProtocols) await once(bench, each, stream, WARM_SECONDS);
       for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
         const found = new Map<string, Figures>();

@@ -3,10 +3,10 @@
  * and do nothing else. Runs in its own process, like the gateway.
  */
 import { Hono } from 'hono';
-import type { GatewayEnv } from '../../../gateway/deps.ts';
+import type { GatewayEnv } from '../../../gateway/http/deps.ts';
 import { readText } from '../../../gateway/engines/connection.ts';
-import { UndiciConnection } from '../../../gateway/node/engine-connection.ts';
-import { listen } from '../../../gateway/node/server.ts';
+import { UndiciConnection } from '../../../gateway/runtimes/node/engine-connection.ts';
+import { listen } from '../../../gateway/runtimes/node/server.ts';
 
 const engine = new UndiciConnection(process.argv[2] ?? '');
 const app = new Hono<GatewayEnv>();

@@ -1,5 +1,6 @@
-import { chatCompletions } from '../../../gateway/protocols/chat-completions.ts';
-import { completions } from '../../../gateway/protocols/completions.ts';
+import { gemini } from '../../../gateway/protocols/gemini/gemini.ts';
+import { chatCompletions } from '../../../gateway/protocols/openai/chat-completions.ts';
+import { completions } from '../../../gateway/protocols/openai/completions.ts';
 import { messages } from '../../../gateway/protocols/messages/messages.ts';
 import { responses } from '../../../gateway/protocols/responses/responses.ts';
 import type { ProtocolName } from '../../../store/schema.ts';
@@ -16,7 +17,8 @@ export const question = (name: string, number: number, { question: words }: Form
 const replyMessage = (text: string): string => `,{"role":"assistant","content":${JSON.stringify(text)}},`;
 
 /** Returns a trial's path in this protocol from its path for chat completions. */
-export const pathOf = (path: string, { path: own }: Form): string => path.replace(chatCompletions.path, own);
+export const pathOf = (path: string, { path: own, streamPath = own }: Form, stream: boolean): string =>
+  path.replace(chatCompletions.path, stream ? streamPath : own);
 
 /** Returns the first `turns` questions of a conversation, each but the last with its reply. */
 export function conversation(name: string, turns: number, tokens: number, form: Form = FORMS.chat_completions): string {
@@ -39,12 +41,13 @@ const sampling = ({ stream }: Pick<Wishes, 'stream'>) => ({
 });
 
 /**
- * The form of a protocol's requests: its route, a question, the JSON between a question and the next one for a reply with this text, the
- * body before the questions, and the fields after them. In its streams a token's text follows `text`. The last event of a reply that ends
- * by its length begins with `end` and has no `text`.
+ * The form of a protocol's requests: its route, the route of its streams if that is another, a question, the JSON between a question and
+ * the next one for a reply with this text, the body before the questions, and the fields after them. In its streams a token's text follows
+ * `text`. The last event of a reply that ends by its length begins with `end` and has no `text`, or an empty one.
  */
 export type Form = {
   path: string;
+  streamPath?: string;
   question: string;
   reply: (text: string) => string;
   before: string;
@@ -93,6 +96,17 @@ export const FORMS: Record<ProtocolName, Form> = {
     fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_output_tokens: tokens }),
     text: '"delta":"',
     end: 'event: response.incomplete',
+  },
+  gemini: {
+    path: gemini.path,
+    streamPath: gemini.path.replace(':generateContent', ':streamGenerateContent?alt=sse'),
+    question: `{"role":"user","parts":[{"text":${JSON.stringify(WORDS)}}]}`,
+    reply: (text) => `,{"role":"model","parts":[{"text":${JSON.stringify(text)}}]},`,
+    before: '{"contents":[',
+    close: '],',
+    fields: ({ tokens }) => ({ generationConfig: { temperature: 1, maxOutputTokens: tokens } }),
+    text: '"text":"',
+    end: 'data: {"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"index":0,"finishReason":"MAX_TOKENS"',
   },
 };
 

@@ -1,8 +1,8 @@
 import { createParser } from 'eventsource-parser';
 import { Pool } from 'undici';
+import type { ProtocolName } from '../../../store/schema.ts';
 import type { Target } from '../cell.ts';
 import { body, FORMS, pathOf, question } from './bodies.ts';
-import type { ProtocolName } from '../../../store/schema.ts';
 import { READINGS, type Reading, type ReplyText } from './reply-text.ts';
 import type { Line } from './wrk.ts';
 
@@ -31,7 +31,13 @@ export async function nextTurn(
   const asked = talk.messages + question(talk.line.name, ++talk.turns, form);
   const text = `{"ignore_eos":true,${body(asked, { stream, tokens, direct: target.direct }, form).slice(1)}`;
   const headers = { authorization: `Bearer ${talk.line.key}`, 'content-type': 'application/json' };
-  const reply = await pool.request({ method: 'POST', path: pathOf(talk.line.path, form), headers, body: text, signal });
+  const reply = await pool.request({
+    method: 'POST',
+    path: pathOf(talk.line.path, form, stream),
+    headers,
+    body: text,
+    signal,
+  });
   if (reply.statusCode !== 200)
     throw new Error(`${target.name} answered ${reply.statusCode}: ${await reply.body.text()}`);
   const replyText = stream

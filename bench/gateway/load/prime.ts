@@ -1,6 +1,6 @@
 import { Pool } from 'undici';
-import type { Target } from '../cell.ts';
 import type { ProtocolName } from '../../../store/schema.ts';
+import type { Target } from '../cell.ts';
 import { body, conversation, FORMS, pathOf } from './bodies.ts';
 import type { Line } from './wrk.ts';
 
@@ -16,7 +16,7 @@ export async function prime(
 ): Promise<void> {
   const pool = new Pool(target.url, { connections: SIDE_BY_SIDE });
   const form = FORMS[protocol];
-  const left = lines.map((line) => ({ ...line, path: pathOf(line.path, form) })).values();
+  const left = lines.map((line) => ({ ...line, path: pathOf(line.path, form, false) })).values();
   try {
     await Promise.all(
       Array.from({ length: SIDE_BY_SIDE }, async () => {

@@ -25,6 +25,15 @@ const messageEvent = z.object({
   delta: z.object({ text: z.string().optional() }).optional(),
   usage: sampled.optional(),
 });
+const contentReply = z.object({
+  candidates: z.array(z.object({ content: z.object({ parts }) })),
+  usageMetadata: z.object({ candidatesTokenCount: z.number() }).optional(),
+});
+const addContent = (json: unknown, reply: ReplyText): void => {
+  const { candidates, usageMetadata } = contentReply.parse(json);
+  reply.text += texts(candidates.flatMap((each) => each.content.parts));
+  reply.tokens = usageMetadata?.candidatesTokenCount ?? reply.tokens;
+};
 const response = z.object({ output: z.array(z.object({ content: parts.optional() })), usage: sampled });
 const typed = z.object({ type: z.string() });
 const responseDelta = z.object({ delta: z.string() });
@@ -75,5 +84,13 @@ export const READINGS: Record<ProtocolName, Reading> = {
       else if (type === 'response.incomplete' || type === 'response.completed')
         reply.tokens = responseEnd.parse(json).response.usage.output_tokens;
     },
+  },
+  gemini: {
+    whole: (json) => {
+      const reply = { text: '', tokens: 0 };
+      addContent(json, reply);
+      return reply;
+    },
+    event: addContent,
   },
 };

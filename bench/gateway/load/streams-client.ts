@@ -109,20 +109,22 @@ function stream(
     let from = 0;
     for (let end = bytes.indexOf(EVENT_END); end >= 0; end = bytes.indexOf(EVENT_END, from)) {
       const at = bytes.indexOf(mark, from);
-      if (at >= 0 && at < end) time(bytes, at + mark.length);
-      else last = bytes.toString('latin1', from, Math.min(end, from + form.end.length));
+      if (!(at >= 0 && at < end && time(bytes, at + mark.length)))
+        last = bytes.toString('latin1', from, Math.min(end, from + form.end.length));
       from = end + EVENT_END.length;
     }
     rest = from < bytes.length ? bytes.subarray(from) : null;
   };
-  const time = (bytes: Buffer, at: number) => {
+  /** Returns false for a text without a stamp. */
+  const time = (bytes: Buffer, at: number): boolean => {
     const stamps = bytes.toString('latin1', at, bytes.indexOf(QUOTE, at));
-    if (stamps.length < STAMP_DIGITS) return;
+    if (stamps.length < STAMP_DIGITS) return false;
     came += 1;
     const now = Number(stampNow());
     const written = Number(stamps.slice(-STAMP_DIGITS));
     const received = stamps.length > STAMP_DIGITS ? Number(stamps.slice(0, STAMP_DIGITS)) : null;
     all.token(between(written, now), received === null ? null : between(sent, now) - between(received, written));
+    return true;
   };
 
   return new Promise((resolve) => {
@@ -143,6 +145,6 @@ function stream(
         resolve();
       },
     };
-    pool.dispatch({ method: 'POST', path: pathOf(line.path, form), headers, body: text }, handler);
+    pool.dispatch({ method: 'POST', path: pathOf(line.path, form, true), headers, body: text }, handler);
   });
 }

@@ -1,7 +1,7 @@
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import type { ProtocolName } from '../../../store/schema.ts';
 import type { Line } from './wrk.ts';
+import type { ProtocolName } from '../../../store/schema.ts';
 
 export type StreamsJob = {
   url: string;

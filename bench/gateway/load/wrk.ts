@@ -68,7 +68,7 @@ export async function runWrk(wrk: Wrk, job: WrkJob): Promise<WrkResult> {
   const folder = mkdtempSync(join(tmpdir(), 'trialgate-bench-wrk-'));
   try {
     const file = join(folder, 'trials');
-    writeFileSync(file, lines.map(({ path, key, name }) => `${pathOf(path, form)} ${key} ${name}\n`).join(''));
+    writeFileSync(file, lines.map(({ path, key, name }) => `${pathOf(path, form, stream)} ${key} ${name}\n`).join(''));
     const more = turns ? [form.reply(textOf(tokens)), turns.set, turns.had, turns.more] : [];
     const args = [
       '-t1',

@@ -26,6 +26,8 @@ export type BenchGateway = AsyncDisposable & {
   url: string;
   /** Further gateway processes with the same database. */
   more: { pid: number; url: string }[];
+  /** Gives the replicas that are there now to the run. */
+  giveReplicas: () => Promise<void>;
   openTrials: (count: number) => Promise<OpenTrial[]>;
   /** Returns the numbers of recorded calls by status. `clean` counts those that continued from recorded ids. */
   recorded: () => Promise<RecordedCounts>;
@@ -110,15 +112,18 @@ export async function startGateway({
     sql`select column_name as name from information_schema.columns where table_name = 'replicas' and column_name in ('weight_version', 'label')`,
   );
   const weightVersion = sql.identifier(columns[0]?.name ?? 'weight_version');
-  await db.execute(
-    sql`update replicas set run_id = ${RUN}, ${weightVersion} = ${ENGINE_WEIGHT_VERSION}, in_rotation = true, updated_at = now()`,
-  );
+  const giveReplicas = () =>
+    db.execute(
+      sql`update replicas set run_id = ${RUN}, ${weightVersion} = ${ENGINE_WEIGHT_VERSION}, in_rotation = true, updated_at = now()`,
+    );
+  await giveReplicas();
   const owned = stack.move();
   return {
     pid: child.pid,
     url: child.readyMatch,
     more: more.map(({ pid, readyMatch }) => ({ pid, url: readyMatch })),
     tail: child.tail,
+    giveReplicas: async () => void (await giveReplicas()),
     openTrials: (count) => openTrials(child.readyMatch, count),
     async recorded() {
       const { rows } = await db.execute<RecordedCounts>(sql`select

@@ -5,7 +5,7 @@ import { Pool } from 'undici';
 import { resolveConfig } from '../../../cli/config/resolve.ts';
 import { engine } from '../../../cli/supervisor/components/engine.ts';
 import { makePlan } from '../../../cli/supervisor/plan.ts';
-import { sleep } from '../../../gateway/sleep.ts';
+import { sleep } from '../../../core/sleep.ts';
 import { ENGINE_WEIGHT_VERSION } from '../engine/weight-version.ts';
 import { startChild } from './child.ts';
 import type { BenchEngine } from './engine.ts';

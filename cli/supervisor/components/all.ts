@@ -1,3 +1,4 @@
+import { hasOwnEngine } from '../../config/schema.ts';
 import type { Component } from '../component.ts';
 import type { Plan } from '../plan.ts';
 import { engine } from './engine.ts';
@@ -24,7 +25,7 @@ export function componentsOf(plan: Plan, only: readonly ComponentName[] = COMPON
   const { config } = plan;
   const notes: string[] = [];
   const make: Record<ComponentName, () => Component | Component[]> = {
-    vllm: () => (config.engines.length ? [] : engine(plan)),
+    vllm: () => (hasOwnEngine(config) ? engine(plan) : []),
     postgres: () => {
       if (config.database_url) return [];
       const { note, ...component } = postgres(plan);

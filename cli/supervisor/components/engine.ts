@@ -5,13 +5,15 @@ import { TrialgateError } from '../../../core/errors.ts';
 import { resolveModel } from '../../../activities/run/resolve-paths.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
-import { deviceOf } from '../device.ts';
-import type { Plan } from '../plan.ts';
+import { deviceOf, dtypeOn } from '../device.ts';
+import { vllmTemporaryFolder, type Plan } from '../plan.ts';
+import { engineFault } from './engine-fault.ts';
 
 /** Returns our own vLLM. It listens on a Unix socket that no sandbox can reach, because its control routes have no authentication. */
 export function engine(plan: Plan): Component {
   const { engineSocket: socket, config } = plan;
   const model = resolveModel(config.model);
+  const temporary = vllmTemporaryFolder(config.home);
   return {
     name: 'vllm',
     address: `unix:${socket}, model ${model}`,
@@ -23,8 +25,12 @@ export function engine(plan: Plan): Component {
           `the model ${model} is not there: run \`npx trialgate install\`, or name another with --model`,
         );
       }
-      mkdirSync(path.dirname(socket), { recursive: true, mode: 0o700 });
-      chmodSync(path.dirname(socket), 0o700);
+      // A killed vLLM leaves its sockets and files.
+      rmSync(temporary, { recursive: true, force: true });
+      for (const folder of [path.dirname(socket), path.dirname(temporary), temporary]) {
+        mkdirSync(folder, { recursive: true, mode: 0o700 });
+        chmodSync(folder, 0o700);
+      }
       rmSync(socket, { force: true });
     },
     launch: () => ({
@@ -45,7 +51,7 @@ export function engine(plan: Plan): Component {
         '--max-model-len',
         String(config.max_model_len),
         '--dtype',
-        'bfloat16',
+        dtypeOn(deviceOf(config.device)),
         '--disable-uvicorn-access-log',
         '--worker-extension-cls',
         'trialgate_gpu.vllm_extension.TrialgateWorker',
@@ -57,6 +63,8 @@ export function engine(plan: Plan): Component {
       cwd: plan.folders.home,
     }),
     isReady: async (_pid, signal) => existsSync(socket) && (await healthOf(socket, signal)) === 200,
+    faultIn: engineFault,
+    afterEnd: () => rmSync(temporary, { recursive: true, force: true }),
     isHealthy: async (signal) => (await healthOf(socket, signal)) !== 503,
     readyWithinMs: 900_000,
     stopSignal: 'SIGTERM',
@@ -72,16 +80,22 @@ export const executorOn = (device: 'cpu' | 'cuda'): string[] =>
 export const headArguments = (dtype: 'model' | 'float32'): string[] =>
   dtype === 'float32' ? ['--hf-overrides', '{"head_dtype": "float32"}'] : [];
 
+/** On a CPU, PyTorch would compile a few small functions of vLLM's sampler in C++ during the first request, which takes longer than thousands of their calls. */
+export const NO_COMPILER = { TORCH_COMPILE_DISABLE: '1' };
+
 function engineEnvironment(plan: Plan, model: string): NodeJS.ProcessEnv {
   const { cache } = plan.folders;
   const local = path.isAbsolute(model);
   const onCpu = deviceOf(plan.config.device) === 'cpu';
   return environment({
     VLLM_SERVER_DEV_MODE: '1',
+    // The routes that load LoRA adapters, as the others a control route that only we can reach. They refuse unless --enable-lora is given.
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING: '1',
     PYTHONPATH: INSTALLS.gpuWorkers,
-    ...(onCpu ? { VLLM_CPU_KVCACHE_SPACE: process.env['VLLM_CPU_KVCACHE_SPACE'] ?? '1' } : {}),
+    ...(onCpu ? { VLLM_CPU_KVCACHE_SPACE: process.env['VLLM_CPU_KVCACHE_SPACE'] ?? '1', ...NO_COMPILER } : {}),
     ...(local ? { HF_HUB_OFFLINE: '1' } : {}),
     VLLM_NO_USAGE_STATS: '1',
+    TMPDIR: vllmTemporaryFolder(plan.config.home),
     VLLM_CACHE_ROOT: INSTALLS.vllmCache,
     VLLM_CONFIG_ROOT: path.join(cache, 'vllm-config'),
     XDG_CACHE_HOME: cache,

@@ -1,4 +1,5 @@
 import { GATEWAY_KEYS, variableOf } from '../../../gateway/settings.ts';
+import { DISCOVERY_KEYS } from '../../config/settings.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import type { OwnGateway } from '../gateways.ts';
@@ -22,9 +23,11 @@ export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component 
         TRIALGATE_GATEWAY_HOST: host,
         TRIALGATE_GATEWAY_PORT: String(port),
         TRIALGATE_ENGINES: JSON.stringify(plan.engines),
+        TRIALGATE_ENGINE_KEYS: JSON.stringify(plan.config.engine_keys),
         TRIALGATE_DATABASE_URL: plan.databaseUrl,
         TRIALGATE_ADMIN_KEY: plan.adminKey,
         TRIALGATE_SECRET: plan.secret,
+        ...Object.fromEntries(DISCOVERY_KEYS.map((key) => [variableOf(key), String(plan.config[key] ?? '')] as const)),
         ...Object.fromEntries(GATEWAY_KEYS.map((key) => [variableOf(key), String(plan.config[key])])),
       }),
       cwd: plan.folders.home,

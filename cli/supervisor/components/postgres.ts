@@ -37,7 +37,9 @@ export function postgres(plan: Plan): Component & { note: string | null } {
     }),
     isReady: () => answers(adminUrl),
     async afterReady() {
-      await createDatabase(adminUrl);
+      await createDatabase(adminUrl).catch((error: unknown) => {
+        throw isWrongPassword(error) ? ofAnotherDeployment(home.data, plan.config.home) : error;
+      });
       await requireDatabase(plan.databaseUrl);
     },
     readyWithinMs: 120_000,
@@ -118,6 +120,19 @@ function runsPostgres(pid: number, data: string): boolean {
   }
 }
 
+/** PostgreSQL's code of a refused password. */
+const isWrongPassword = (error: unknown): boolean => error instanceof pg.DatabaseError && error.code === '28P01';
+
+function ofAnotherDeployment(data: string, home: string): TrialgateError {
+  const secrets = path.join(home, 'secrets.json');
+  return new TrialgateError(
+    'missing_prerequisite',
+    `PostgreSQL's data in ${data} has another password than ${secrets}: it is of an earlier deployment in the same folder. Put that deployment's secrets.json back, ` +
+      `or remove the data with \`rm -r ${data}\` if you need none of its runs; then start again`,
+  );
+}
+
+/** True when the server answers. It answers a wrong password too. */
 async function answers(url: string): Promise<boolean> {
   const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 2000 });
   client.on('error', () => {});
@@ -125,8 +140,8 @@ async function answers(url: string): Promise<boolean> {
     await client.connect();
     await client.query('select 1');
     return true;
-  } catch {
-    return false;
+  } catch (error) {
+    return isWrongPassword(error);
   } finally {
     await client.end().catch(() => {});
   }

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { relayKey } from '../../../core/keys.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component, type Launch } from '../component.ts';
 import { deviceOf } from '../device.ts';
@@ -27,6 +28,8 @@ export function worker(plan: Plan, only: 'workflows' | 'activities'): Component 
         TRIALGATE_UNSANDBOXED: String(plan.config.unsandboxed),
         TRIALGATE_MAX_SANDBOXES: String(plan.config.max_sandboxes),
         TRIALGATE_SANDBOXES_PER_SECOND: String(plan.config.sandboxes_per_second),
+        TRIALGATE_WARM_SANDBOXES: String(plan.config.warm_sandboxes),
+        TRIALGATE_WAIT_FOR_MEMORY: String(plan.config.wait_for_memory),
         TRIALGATE_ENGINES: JSON.stringify(plan.engines),
         XDG_CACHE_HOME: plan.folders.cache,
       }),
@@ -45,11 +48,27 @@ export function gpuWorker(plan: Plan): Component {
       temporalAddress: plan.temporalAddress,
       home: plan.config.home,
       device: deviceOf(plan.config.device),
+      trainerKeys: plan.config.trainer_keys,
+      relay: { gatewayUrls: plan.gatewayUrls, secret: plan.secret },
     }),
   );
 }
 
-export function gpuWorkerLaunch(options: { temporalAddress: string; home: string; device: string }): Launch {
+type GpuWorkerOptions = {
+  temporalAddress: string;
+  home: string;
+  device: string;
+  /** The places of the keys of trainer servers. */
+  trainerKeys: readonly string[];
+  /** The way to engines behind relay workers. Null when it reaches none. */
+  relay: { gatewayUrls: readonly string[]; secret: string } | null;
+};
+
+/** The GPU worker reads these variables when its command line does not have the option. */
+const OF_RANKS = ['TRIALGATE_RANKS', 'TRIALGATE_LAUNCH', 'TRIALGATE_GROUP_ADDRESS', 'TRIALGATE_PEAK_TFLOPS'] as const;
+
+export function gpuWorkerLaunch(options: GpuWorkerOptions): Launch {
+  const [gateway] = options.relay?.gatewayUrls ?? [];
   return {
     file: INSTALLS.python,
     args: [
@@ -67,6 +86,11 @@ export function gpuWorkerLaunch(options: { temporalAddress: string; home: string
       PYTHONUNBUFFERED: '1',
       PYTHONDONTWRITEBYTECODE: '1',
       XDG_CACHE_HOME: path.join(options.home, 'cache'),
+      TRIALGATE_TRAINER_KEYS: JSON.stringify(options.trainerKeys),
+      ...Object.fromEntries(OF_RANKS.map((name) => [name, process.env[name]])),
+      ...(options.relay && gateway !== undefined
+        ? { TRIALGATE_RELAY_URL: gateway, TRIALGATE_RELAY_KEY: relayKey(options.relay.secret) }
+        : {}),
     }),
     cwd: options.home,
   };

@@ -1,4 +1,4 @@
-import type { TokenChunk } from '../../chat/token-json.ts';
+import type { TokenChunk } from '../../engines/engine.ts';
 import type { Failure } from '../../failure.ts';
 import { parseObject, type JsonObject } from '../../json.ts';
 import { asTypedEvent } from '../../reply-formats.ts';
@@ -50,7 +50,7 @@ export class MessageEvents implements EventWriter {
     return this.#take();
   }
 
-  pass({ content }: TokenChunk): string | null {
+  pass({ content }: Pick<TokenChunk, 'content'>): string | null {
     if (this.#open !== 'text') return null;
     if (content !== '') this.#delta({ type: 'text_delta', text: content });
     return this.#take();

@@ -1,7 +1,6 @@
-import { parseExact } from '../../../core/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
 import { asProtocolId } from '../call-ids.ts';
-import { onlyChoice, parseMessage } from '../message-parts.ts';
+import { argumentsIn, onlyChoice, parseMessage } from '../message-parts.ts';
 import { usageOf, type Usage } from '../usage.ts';
 import { stopReasonOf } from './stop-reason.ts';
 
@@ -14,27 +13,13 @@ export function messageOf(reply: JsonObject, callId: string): JsonObject {
   // Clients expect a block even in an empty reply.
   if (text !== '' || (reasoning === '' && tools.length === 0)) content.push({ type: 'text', text });
   for (const { id, name, arguments: given } of tools)
-    content.push({ type: 'tool_use', id, name, input: inputOf(given) });
+    content.push({ type: 'tool_use', id, name, input: argumentsIn(given) });
   return {
     ...messageHead(callId, reply.model),
     content,
     ...stopReasonOf(choice.finish_reason, choice.stop_reason, { callsTools: tools.length > 0, isWhole: true }),
     usage: messageUsage(usageOf(reply.usage)),
   };
-}
-
-/**
- * Returns a tool call's input. A model may write arguments that are not an object or not JSON: other JSON is returned unchanged, other text
- * as a text, and missing arguments as an empty object.
- */
-function inputOf(given: string): unknown {
-  if (given.trim() === '') return {};
-  try {
-    const value = parseExact(given);
-    return typeof value === 'string' ? given : value;
-  } catch {
-    return given;
-  }
 }
 
 export const messageHead = (callId: string, model: unknown): JsonObject => ({

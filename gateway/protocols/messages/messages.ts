@@ -1,20 +1,23 @@
 import { parseAs } from '../parse-as.ts';
+import { apiPaths, routeAt } from '../paths.ts';
 import type { Protocol } from '../protocol.ts';
 import { messageErrorBody } from './errors.ts';
 import { MessageEvents } from './events.ts';
 import { messageOf } from './from-chat.ts';
-import { messagesRequest } from './shape.ts';
-import { chatBodyOf, leftOut } from './to-chat.ts';
+import { countRequest, messagesRequest } from './shape.ts';
+import { chatBodyOf, leftOut, promptFieldsOf } from './to-chat.ts';
 
 /** Anthropic's Messages. */
 export const messages: Protocol = {
   name: 'messages',
-  path: '/v1/messages',
-  parse: (bytes) => {
+  ...routeAt('/v1/messages'),
+  keyHeader: 'x-api-key',
+  idHeader: 'request-id',
+  parse: ({ bytes }) => {
     const { checked } = parseAs(messagesRequest, bytes);
     return {
       protocol: messages,
-      route: '/v1/chat/completions',
+      kind: 'chat',
       body: chatBodyOf(checked),
       leftOut: leftOut(checked),
       model: checked.model ?? null,
@@ -27,4 +30,16 @@ export const messages: Protocol = {
   whole: (reply, _request, callId) => messageOf(reply, callId),
   writer: (_request, callId) => new MessageEvents(callId),
   errorBody: messageErrorBody,
+  countTokens: {
+    paths: apiPaths('/v1/messages/count_tokens'),
+    promptOf: ({ bytes }) => {
+      const {
+        tool_choice: _,
+        parallel_tool_calls: __,
+        ...prompt
+      } = promptFieldsOf(parseAs(countRequest, bytes).checked);
+      return prompt;
+    },
+    reply: (input_tokens) => ({ input_tokens }),
+  },
 };

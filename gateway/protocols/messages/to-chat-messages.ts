@@ -58,7 +58,7 @@ function userMessages(blocks: readonly Block[]): JsonObject[] {
 
 /**
  * Converts a tool's result. A tool message holds only text, so images follow as a user's message, and found tools as a message of their
- * own, as in vLLM.
+ * own.
  */
 function toolMessages({ tool_use_id: tool_call_id, content }: Extract<Block, { type: 'tool_result' }>): JsonObject[] {
   const shown = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : (content ?? []);

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
+import { requestOf } from '../../../tests/support/scenarios/protocol-request.ts';
 import type { JsonObject } from '../../json.ts';
 import { messages } from './messages.ts';
 
-const parse = (body: JsonObject) =>
-  messages.parse(new TextEncoder().encode(JSON.stringify({ model: 'm', max_tokens: 9, ...body })));
+const parse = (body: JsonObject) => messages.parse(requestOf({ model: 'm', max_tokens: 9, ...body }));
 const user = (content: unknown) => ({ role: 'user', content });
 const assistant = (content: unknown) => ({ role: 'assistant', content });
 const call = (id: string, name: string, given: string) => ({

@@ -2,7 +2,7 @@ import type { JsonObject } from '../../json.ts';
 import { withoutNulls } from '../without-nulls.ts';
 import type { CountRequest, Tool } from './shape.ts';
 
-/** Returns the tools in force at the end of a conversation. System messages may add and remove tools, as in vLLM. */
+/** Returns the tools in force at the end of a conversation. System messages may add and remove tools. */
 export function toolsInForce({ tools, messages }: Pick<CountRequest, 'tools' | 'messages'>): Tool[] {
   const byName = new Map((tools ?? []).flatMap((tool) => (isShown(tool) ? [[tool.name, tool] as const] : [])));
   const removed = new Set<string>();

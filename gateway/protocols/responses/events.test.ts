@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { requestOf } from '../../../tests/support/scenarios/protocol-request.ts';
 import { Failure } from '../../failure.ts';
 import { isObject, type JsonObject } from '../../json.ts';
 import { eventsIn, typesOf } from '../../../tests/support/oracles/protocol-events.ts';
@@ -25,7 +26,7 @@ const ASKED = {
     { type: 'namespace', name: 'ns', tools: [{ type: 'function', name: 'g' }] },
   ],
 };
-const request = responses.parse(new TextEncoder().encode(JSON.stringify(ASKED)));
+const request = responses.parse(requestOf(ASKED));
 
 function stream(chunks: JsonObject[]) {
   const writer = responses.writer(request, CALL);

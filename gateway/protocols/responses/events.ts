@@ -1,4 +1,4 @@
-import type { TokenChunk } from '../../chat/token-json.ts';
+import type { TokenChunk } from '../../engines/engine.ts';
 import { errorBody, type Failure } from '../../failure.ts';
 import { isObject, type JsonObject } from '../../json.ts';
 import { asTypedEvent } from '../../reply-formats.ts';
@@ -51,7 +51,7 @@ export class ResponseEvents implements EventWriter {
     return this.#take();
   }
 
-  pass({ content }: TokenChunk): string | null {
+  pass({ content }: Pick<TokenChunk, 'content'>): string | null {
     if (this.#open?.type !== 'message') return null;
     if (content !== '') this.#speak(content, []);
     return this.#take();

@@ -2,7 +2,7 @@ import { stringifyExact } from '../../../core/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
 import { onlyChoice } from '../message-parts.ts';
 import { Failure } from '../../failure.ts';
-import type { RecordedCalls } from '../../chat/request.ts';
+import type { RecordedCalls } from '../model-request.ts';
 import { outputOf, placeOfItem } from './items.ts';
 import { servedItem, type ResponsesRequest, type Item } from './shape.ts';
 import type { NamedTool } from './tools.ts';

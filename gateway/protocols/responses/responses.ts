@@ -1,9 +1,10 @@
 import { stringifyExact } from '../../../core/exact-json.ts';
 import { errorBody, Failure } from '../../failure.ts';
 import type { JsonObject } from '../../json.ts';
-import type { ModelRequest, RecordedCalls } from '../../chat/request.ts';
+import type { ModelRequest, RecordedCalls } from '../model-request.ts';
 import { callOfId } from '../call-ids.ts';
 import { parseAs } from '../parse-as.ts';
+import { routeAt } from '../paths.ts';
 import type { Protocol } from '../protocol.ts';
 import { onlyChoice } from '../message-parts.ts';
 import { ResponseEvents } from './events.ts';
@@ -17,12 +18,13 @@ import { namedTools, type NamedTool } from './tools.ts';
 /** OpenAI's Responses. The response that a request continues is read from the record by its id. */
 export const responses: Protocol = {
   name: 'responses',
-  path: '/v1/responses',
-  parse: (bytes) => {
+  ...routeAt('/v1/responses'),
+  idHeader: 'x-request-id',
+  parse: ({ bytes }) => {
     const { asked, checked } = parseAs(responsesRequest, bytes);
     const request: ModelRequest = {
       protocol: responses,
-      route: '/v1/chat/completions',
+      kind: 'chat',
       body: chatBodyOf(checked),
       asked,
       leftOut: leftOut(checked),

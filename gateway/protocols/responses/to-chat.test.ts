@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
+import { requestOf } from '../../../tests/support/scenarios/protocol-request.ts';
 import type { JsonObject } from '../../json.ts';
 import { responses } from './responses.ts';
 
-const parse = (body: JsonObject) =>
-  responses.parse(new TextEncoder().encode(JSON.stringify({ model: 'm', input: 'hi', ...body })));
+const parse = (body: JsonObject) => responses.parse(requestOf({ model: 'm', input: 'hi', ...body }));
 const call = (id: string, name: string, given: string) => ({
   id,
   type: 'function',

@@ -1,3 +1,4 @@
+import { ENGINES } from '../../engines/all.ts';
 import type { JsonObject } from '../../json.ts';
 import { leftOutOf, type LeftOut } from '../unserved.ts';
 import { withoutNulls } from '../without-nulls.ts';
@@ -5,7 +6,7 @@ import type { ResponsesRequest, Item } from './shape.ts';
 import { chatMessagesOf } from './to-chat-messages.ts';
 import { chatTool, namedTools } from './tools.ts';
 
-/** vLLM's own sampling fields, which both of its routes accept. */
+/** Fields that Responses do not have and chats do. */
 const PASSED = [
   'model',
   'temperature',
@@ -14,16 +15,13 @@ const PASSED = [
   'min_p',
   'seed',
   'stop',
-  'stop_token_ids',
   'presence_penalty',
   'frequency_penalty',
   'repetition_penalty',
   'logit_bias',
-  'ignore_eos',
-  'skip_special_tokens',
-  'include_stop_str_in_output',
   'chat_template_kwargs',
   'user',
+  ...ENGINES.flatMap(({ fields }) => fields.sampling),
 ];
 
 export const wantsLogprobs = ({ include }: ResponsesRequest): boolean =>

@@ -1,7 +1,7 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { setTimeout as pause } from 'node:timers/promises';
-import type { LogprobsMode } from '../../../gateway/engines/logprobs-mode.ts';
+import type { LogprobsMode } from '../../../gateway/engines/engine.ts';
 import { EngineServer, json } from './engine-server.ts';
 import { probeReply } from '../scenarios/mode-probe.ts';
 
@@ -22,7 +22,12 @@ export type Fault =
   | 'not_json'
   | 'refuse';
 
-export type ReceivedRequest = { path: string; body: Record<string, unknown>; aborted: boolean };
+export type ReceivedRequest = {
+  path: string;
+  body: Record<string, unknown>;
+  headers: IncomingHttpHeaders;
+  aborted: boolean;
+};
 
 const PROMPT = [1, 9690, 198];
 /** The text of each token. The second has a character of four bytes. */
@@ -33,6 +38,8 @@ const LOGPROBS = [-4.25, -2.5, -0.125, -1, -0.5];
 /** An engine with vLLM's wire format that can fail in chosen ways. Replies and chunks have the form of vLLM 0.32's. */
 export class FakeEngine extends EngineServer {
   weightVersion = 'default';
+  /** Its page of metrics. Null: it has none. */
+  metrics: string | null = null;
   /** The names of the LoRA adapters that it has loaded. */
   adapters: string[] = [];
   fault: Fault = 'none';
@@ -63,6 +70,11 @@ export class FakeEngine extends EngineServer {
     return chat;
   }
 
+  /** The reply of an engine that knows more than this one; undefined: it does not. */
+  protected ownReply(_path: string, _body: Record<string, unknown>): unknown {
+    return undefined;
+  }
+
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
     this.asked.push(`${request.method} ${path}`);
@@ -70,6 +82,10 @@ export class FakeEngine extends EngineServer {
       return this.fault === 'hang'
         ? undefined
         : json(response, {}, this.isHealthy && this.fault !== 'dead' ? 200 : 503);
+    if (path === '/metrics') {
+      if (this.metrics === null) return json(response, { detail: 'Not Found' }, 404);
+      return void response.writeHead(200, { 'content-type': 'text/plain; version=1.0.0' }).end(this.metrics);
+    }
     if (path === '/weight_info') return json(response, { weight_version: this.weightVersion });
     if (path === '/v1/models') {
       const model = {
@@ -88,10 +104,12 @@ export class FakeEngine extends EngineServer {
     const body = JSON.parse(await text(request)) as Record<string, unknown>;
     if (body.model !== undefined && !['policy', ...this.adapters].includes(String(body.model)))
       return json(response, error('NotFoundError', `The model ${String(body.model)} does not exist.`, 404), 404);
+    const own = this.ownReply(path, body);
+    if (own !== undefined) return json(response, own);
     const probe = probeReply(path, body, this.logprobsMode);
     if (probe) return json(response, probe);
     if (path === '/v1/chat/completions/render') return json(response, error('NotFoundError', 'Not Found', 404), 404);
-    const seen = { path, body, aborted: false };
+    const seen = { path, body, headers: request.headers, aborted: false };
     this.seen.push(seen);
     response.on('close', () => {
       seen.aborted = !response.writableFinished;

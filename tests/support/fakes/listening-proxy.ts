@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text as textOf } from 'node:stream/consumers';
-import { sampledOf, promptOf } from '../../../gateway/chat/tokens.ts';
+import { sampledOf, promptOf } from '../../../gateway/engines/vllm/tokens.ts';
 import type { EngineConnection } from '../../../gateway/engines/connection.ts';
 import { isObject, parseObject, type JsonObject } from '../../../gateway/json.ts';
 import { choicesOf } from '../../../store/calls/choices.ts';

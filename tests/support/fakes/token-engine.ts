@@ -2,95 +2,59 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
-import { EngineServer, json } from './engine-server.ts';
-import type { GeneratedReply } from '../scenarios/generated.ts';
-import type { BindsTools } from '../../../gateway/chat/constraints.ts';
+import { json } from './engine-server.ts';
+import { ToyEngine, type Cue, type Line, type Span, type ToyBody } from './toy-engine.ts';
+import type { BindsTools } from '../../../gateway/engines/engine.ts';
 import { probeReply } from '../scenarios/mode-probe.ts';
-import { bytesOf, decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
+import { npyOf } from './npy.ts';
+import { bytesOf, decode, encode, END, template, type ToyMessage } from './toy-tokenizer.ts';
 
-type Line = { text: string; ends?: boolean; spelled?: (text: string) => number[] };
-/** Fields that a request may carry through the gateway: the toy engine's answer, and the name under which to log it. */
-type Cue = { lines: Line[]; log: string };
 /** `text` is what is shown of its ids, `stop_reason` the stop string that ended it. */
 type SampledReply = { ids: number[]; text: string; finish_reason: string; stop_reason?: string };
-type Body = Record<string, unknown> & {
-  messages: ToyMessage[];
-  tools?: unknown;
-  stream?: boolean;
-  n?: number;
-  cue?: Cue;
-  chat_template_kwargs?: { cue?: Cue };
-  answer?: Line;
-};
-export type ToyRequest = { path: string; body: Body; response: ServerResponse };
-
-/** Spans of a reply whose first half version 1 of a run sampled, and whose second half version 2. */
-export const HALVES: TokenEngine['spans'] = (tokens) => {
-  const half = Math.floor(tokens / 2);
-  return [
-    { version: 'run@1', start: 0, end: half },
-    { version: 'run@2', start: half, end: tokens },
-  ];
-};
-
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. Its replies come from `script`. */
-export class TokenEngine extends EngineServer {
-  weightVersion = 'default';
+export class TokenEngine extends ToyEngine {
   /** Returns which weights sampled so many tokens. By default all are its weight version's. */
-  spans: (tokens: number) => { version: string; start: number; end: number }[] = (tokens) => [
-    { version: this.weightVersion, start: 0, end: tokens },
-  ];
-  /** The texts of the next replies, whose ids are misspelled on purpose. `ends: false` means that a reply is cut by its length. */
-  script: Line[] = [];
+  spans: (tokens: number) => Span[] = (tokens) => [{ version: this.weightVersion, start: 0, end: tokens }];
   /** Answers by the request itself when the script is used up. */
   answer: (asked: { messages: ToyMessage[]; tools?: unknown; answer?: Line }) => Line = () => ({
     text: 'nothing to say',
   });
-  /** The most tokens of a prompt with its completion. */
-  context = 100_000;
   /** True when it has the routes for ids. */
   scaleOut = true;
-  /** True when it parses tool calls out of the text. */
-  parses = true;
   /** True when a chunk of generated text has the next token of every reply, the last reply first, instead of one token. */
   together = false;
   /** True when a chunk of its chat route has a part of a reply instead of all of it. */
   inParts = false;
   /** Milliseconds before each chunk of generated text. */
   pace = 0;
-  /** Makes a route fail, by a status or by a cut connection. */
-  fault: (path: string) => number | 'cut' | null = () => null;
-  /** The log-probability of a sampled token. */
-  logprob: (id: number) => number = (id) => -((id % 7) + 1) / 4;
   /** Returns the ids that could have been sampled instead of this one. Null: the engine returns no sampling masks. */
   mask: ((id: number) => number[]) | null = null;
+  /** The experts that a token's layers chose. Null: the engine returns none (`--enable-return-routed-experts`). */
+  experts: ((id: number) => number[]) | null = null;
   /** Which tool calls it holds to their schema by a grammar. */
   bindsTools: BindsTools = 'never';
   /** Answers a route in place of the engine's own. Undefined: the engine's own answers. */
   route: (method: string, path: string, body: Record<string, unknown>) => unknown = () => undefined;
   /** Receives each request's body as it came. */
   onBody: (path: string, text: string) => void = () => {};
-  /** Runs before a route answers, and may change the request. */
-  before: (asked: ToyRequest) => Promise<void> | void = () => {};
-  /** The prompts and replies, in order. With a cue it is logged under the cue's name. */
-  readonly generated: GeneratedReply[] = [];
-  readonly logs = new Map<string, GeneratedReply[]>();
   #serial = 0;
 
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
     const text = await textOf(request);
     this.onBody(path, text);
-    const body = JSON.parse(text || '{}') as Body;
+    const body = JSON.parse(text || '{}') as ToyBody;
     // Some protocols drop fields that they do not know.
     body.cue ??= body.chat_template_kwargs?.cue;
     const routed = await this.route(request.method ?? '', path, body);
     if (routed !== undefined) return json(response, routed);
     if (path === '/health') return json(response, {});
+    if (path === '/metrics') return json(response, { detail: 'Not Found' }, 404);
     if (path === '/weight_info') return json(response, { weight_version: this.weightVersion });
     if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
     const probe = probeReply(path, body, 'processed_logprobs', {
       masks: this.mask !== null,
+      experts: this.experts !== null,
       bindsTools: this.bindsTools,
     });
     if (probe) return json(response, probe);
@@ -124,20 +88,16 @@ export class TokenEngine extends EngineServer {
     answer: Line = { text: 'nothing to say' },
   ): SampledReply[] {
     return Array.from({ length: typeof n === 'number' ? n : 1 }, (_, i) => {
-      const { text, ends = true, spelled = misspell } = cue?.lines[i] ?? this.script.shift() ?? answer;
-      const sampled = sample(spelled(text), ends, stop);
+      const { spelled, ends } = this.lineOf(cue, i, answer);
+      const sampled = sample(spelled, ends, stop);
       const { ids } = sampled;
-      const versions = this.spans(ids.length).flatMap(({ version, start, end }) =>
-        Array<number | null>(end - start).fill(versionOf(version)),
-      );
-      const generated = { prompt, completion: ids, logprobs: ids.map(this.logprob), versions };
-      if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), generated]);
-      else this.generated.push(generated);
+      const versions = this.versionsOf(this.spans(ids.length));
+      this.log(cue, { prompt, completion: ids, logprobs: ids.map(this.logprob), versions });
       return sampled;
     });
   }
 
-  #chat(body: Body, response: ServerResponse): void {
+  #chat(body: ToyBody, response: ServerResponse): void {
     const prompt = encode(template(body));
     const sampled = this.#sample(prompt, body, body.cue, this.answer(body));
     const choices = sampled.map(({ ids, text, finish_reason, ...ended }, index) => {
@@ -150,6 +110,7 @@ export class TokenEngine extends EngineServer {
         finish_reason: finish,
         ...ended,
         weight_versions: this.spans(ids.length),
+        ...(body.stream ? {} : this.#expertsOf(prompt, ids, body.routed_experts_prompt_start)),
       };
     });
     const usage = usageOf(prompt, sampled);
@@ -182,7 +143,7 @@ export class TokenEngine extends EngineServer {
     void events(response, [...opening, ...said, { ...head, choices: [], usage }], this.pace);
   }
 
-  #complete(body: Body, response: ServerResponse): void {
+  #complete(body: ToyBody, response: ServerResponse): void {
     const prompt = Array.isArray(body.prompt) ? (body.prompt as number[]) : encode(String(body.prompt));
     const sampled = this.#sample(prompt, body, body.cue);
     const usage = usageOf(prompt, sampled);
@@ -193,6 +154,7 @@ export class TokenEngine extends EngineServer {
       token_ids: ids,
       prompt_token_ids: prompt,
       weight_versions: this.spans(ids.length),
+      ...(body.stream ? {} : this.#expertsOf(prompt, ids, body.routed_experts_prompt_start)),
       logprobs: { token_logprobs: ids.map(this.logprob), tokens: ids.map(String) },
     }));
     if (!body.stream) return json(response, { ...head, choices, usage });
@@ -204,12 +166,8 @@ export class TokenEngine extends EngineServer {
 
   #generate(body: Record<string, unknown>, response: ServerResponse): void {
     const prompt = body.token_ids as number[];
-    const sampled = this.#sample(
-      prompt,
-      body.sampling_params as { n?: unknown; stop?: unknown },
-      body.cue as Cue | undefined,
-      body.answer as Line | undefined,
-    );
+    const sampling = body.sampling_params as { n?: unknown; stop?: unknown; routed_experts_prompt_start?: unknown };
+    const sampled = this.#sample(prompt, sampling, body.cue as Cue | undefined, body.answer as Line | undefined);
     const request_id = `g${++this.#serial}`;
     const usage = usageOf(prompt, sampled);
     const asText = body.output_mode === 'text';
@@ -221,6 +179,7 @@ export class TokenEngine extends EngineServer {
       ...this.#masks(ids),
       ...ended,
       weight_versions: this.spans(ids.length),
+      ...this.#expertsOf(prompt, ids, sampling.routed_experts_prompt_start),
     }));
     if (!body.stream) return json(response, { request_id, choices, usage });
     const chunks = sampled.map(({ ids, text: all, finish_reason, ...ended }, index) => {
@@ -243,7 +202,18 @@ export class TokenEngine extends EngineServer {
         };
         return {
           request_id,
-          choices: [{ ...choice, ...(last ? { ...ended, weight_versions: this.spans(ids.length) } : {}) }],
+          choices: [
+            {
+              ...choice,
+              ...(last
+                ? {
+                    ...ended,
+                    weight_versions: this.spans(ids.length),
+                    ...this.#expertsOf(prompt, ids, sampling.routed_experts_prompt_start),
+                  }
+                : {}),
+            },
+          ],
         };
       });
     });
@@ -255,7 +225,7 @@ export class TokenEngine extends EngineServer {
   }
 
   #derender(body: Record<string, unknown>, response: ServerResponse): void {
-    const asked = body.chat_request as Body | undefined;
+    const asked = body.chat_request as ToyBody | undefined;
     if (this.parses && !asked)
       return json(
         response,
@@ -282,6 +252,14 @@ export class TokenEngine extends EngineServer {
       choices: derendered,
       usage,
     });
+  }
+
+  /** In the form of vLLM 0.32: base64 of NumPy's file, without the last token, from the prompt's token `from` on. */
+  #expertsOf(prompt: readonly number[], ids: readonly number[], from: unknown) {
+    const { experts } = this;
+    if (!experts) return {};
+    const rows = [...prompt, ...ids].slice(typeof from === 'number' ? from : 0, -1).map(experts);
+    return { routed_experts: npyOf(rows).toString('base64') };
   }
 
   #masks(ids: number[]) {
@@ -339,11 +317,6 @@ function sample(spelled: readonly number[], ends: boolean, stop: unknown): Sampl
       return { ids, text: said.slice(0, said.indexOf(stop_reason)), finish_reason: 'stop', stop_reason };
   }
   return { ids: [...spelled, ...(ends ? [END] : [])], text: decode(spelled), finish_reason: ends ? 'stop' : 'length' };
-}
-
-function versionOf(weightVersion: string): number | null {
-  const version = /@(\d+)$/.exec(weightVersion)?.[1];
-  return version === undefined ? null : Number(version);
 }
 
 type Delta = {

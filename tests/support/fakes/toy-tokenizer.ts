@@ -45,6 +45,16 @@ export function bytesOf(id: number): number[] {
 export const decode = (ids: readonly number[]): string =>
   new TextDecoder().decode(Uint8Array.from(ids.flatMap(bytesOf)));
 
+/** Returns the text of ids with special tokens. */
+export function decodeWithSpecial(ids: readonly number[]): string {
+  const names = new Map([...SPECIAL].map(([name, id]) => [id, name]));
+  const bytes = ids.flatMap((id) => {
+    const name = names.get(id);
+    return name === undefined ? bytesOf(id) : [...new TextEncoder().encode(name)];
+  });
+  return new TextDecoder().decode(Uint8Array.from(bytes));
+}
+
 export type ToyMessage = {
   role: string;
   content?: unknown;

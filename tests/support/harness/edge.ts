@@ -6,7 +6,7 @@ import { connect, createServer } from 'node:net';
  * connection as half open and notices the end only when it writes; a reset one it notices at once (cloudflare/workerd#5062: "The same
  * worker does log the message in production").
  */
-export async function startEdge(port: number): Promise<{ url: string; close: () => Promise<void> }> {
+export async function startEdge(port: number, own = 0): Promise<{ url: string; close: () => Promise<void> }> {
   const open = new Set<{ destroy: () => void }>();
   const server = createServer((client) => {
     const worker = connect(port, '127.0.0.1');
@@ -23,7 +23,7 @@ export async function startEdge(port: number): Promise<{ url: string; close: () 
     client.pipe(worker, { end: false });
     worker.pipe(client);
   });
-  server.listen(0, '127.0.0.1');
+  server.listen(own, '127.0.0.1');
   await once(server, 'listening');
   const address = server.address();
   if (typeof address !== 'object' || !address) throw new Error('no port');

@@ -1,8 +1,11 @@
 import { startRun } from '../../../cli/run/start-run.ts';
+import { asc, eq } from 'drizzle-orm';
+import { runKey } from '../../../core/keys.ts';
 import { runConfig } from '../../../core/run-config/run-config.ts';
 import { FakeWorld } from '../fakes/fake-activities.ts';
 import type { TestDatabase } from './postgres.ts';
-import type { TestGateway } from './gateways.ts';
+import { trials } from '../../../store/schema.ts';
+import { SECRET, type TestGateway } from './gateways.ts';
 import { recordsOver } from './records-over.ts';
 import { temporaryHome } from './sandbox-fixtures.ts';
 import { withWorkers, type Temporal } from './workflow-worker.ts';
@@ -47,5 +50,20 @@ export function externalRuns(environment: Temporal, gateway: TestGateway<TestDat
     });
   }
 
-  return { withExternalRun, publish };
+  /** The variables by which a program reaches a run. */
+  const accessTo = (runId: string): Record<string, string> => ({
+    TRIALGATE_RUN: runId,
+    TRIALGATE_URL: gateway.gateway.url,
+    TRIALGATE_RUN_KEY: runKey(SECRET, runId),
+  });
+
+  /** Returns a run's trials, in their order. */
+  const readTrials = (runId: string) =>
+    gateway.db
+      .select()
+      .from(trials)
+      .where(eq(trials.runId, runId))
+      .orderBy(asc(trials.groupId), asc(trials.trialIndex));
+
+  return { withExternalRun, publish, accessTo, readTrials };
 }

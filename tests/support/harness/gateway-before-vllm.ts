@@ -1,5 +1,5 @@
-import { startGateway } from '../../../gateway/node.ts';
-import { UndiciConnection } from '../../../gateway/node/engine-connection.ts';
+import { startGateway } from '../../../gateway/runtimes/node/start-gateway.ts';
+import { UndiciConnection } from '../../../gateway/runtimes/node/engine-connection.ts';
 import { onSmallModel, type Place } from '../scenarios/exact-trial.ts';
 import { Replies } from '../scenarios/generated.ts';
 import { ListeningProxy } from '../fakes/listening-proxy.ts';

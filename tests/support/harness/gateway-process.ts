@@ -3,7 +3,14 @@ import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 
-type Options = { engines: readonly string[]; databaseUrl: string; adminKey: string; secret: string };
+type Options = {
+  engines: readonly string[];
+  databaseUrl: string;
+  adminKey: string;
+  secret: string;
+  /** Further flags. */
+  flags?: readonly string[];
+};
 
 const MAIN = fileURLToPath(new URL('../../../cli/main.ts', import.meta.url));
 
@@ -23,7 +30,7 @@ export class GatewayProcess {
 
   /** Resolves when it listens. */
   async start(): Promise<this> {
-    const { engines, databaseUrl, adminKey, secret } = this.#options;
+    const { engines, databaseUrl, adminKey, secret, flags = [] } = this.#options;
     const given = [
       '--port',
       this.#port,
@@ -36,7 +43,7 @@ export class GatewayProcess {
       '--secret',
       secret,
     ];
-    const args = [MAIN, 'gateway', ...given, ...engines.flatMap((url) => ['--engine', url])];
+    const args = [MAIN, 'gateway', ...given, ...flags, ...engines.flatMap((url) => ['--engine', url])];
     // The child stops when its channel closes, which happens when this process dies.
     const child = spawn(process.execPath, args, {
       cwd: tmpdir(),

@@ -7,7 +7,11 @@ import { replicas } from '../../../store/schema.ts';
 import type { TestDatabase, TestPostgres } from './postgres.ts';
 export { until as eventually } from './until.ts';
 import { useDatabase, useServer } from './use-database.ts';
-import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../../../gateway/node.ts';
+import {
+  startGateway,
+  type NodeGateway,
+  type NodeGatewayOptions,
+} from '../../../gateway/runtimes/node/start-gateway.ts';
 import { FakeEngine } from '../fakes/fake-engine.ts';
 import { startWorkerGateway } from './worker-gateway.ts';
 import './heavy-thread-setup.ts';
@@ -114,6 +118,11 @@ export class TestGateway<P extends TestDatabase = TestDatabase> {
       engines,
       settings: { idleMs: 20_000, ...options.settings },
     });
+  }
+
+  /** Returns the URLs of the replicas, sorted. */
+  async replicaUrls(): Promise<string[]> {
+    return (await this.db.select().from(replicas)).map(({ url }) => url).toSorted();
   }
 
   /** Starts the gateway as a new process would. */

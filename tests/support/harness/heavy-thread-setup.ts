@@ -21,7 +21,7 @@ export default async function setup(project: TestProject): Promise<() => void> {
   const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-thread-'));
   const remove = () => rmSync(folder, { recursive: true, force: true });
   const outfile = path.join(folder, 'heavy-thread.mjs');
-  const entry = fileURLToPath(new URL('../../../gateway/node/heavy-thread-main.ts', import.meta.url));
+  const entry = fileURLToPath(new URL('../../../gateway/runtimes/node/heavy-thread-main.ts', import.meta.url));
   process.once('exit', remove);
   await build({
     entryPoints: [entry],

@@ -3,12 +3,12 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { INSTALLS } from '../../../cli/folders.ts';
-import { executorOn } from '../../../cli/supervisor/components/engine.ts';
-import { deviceOf } from '../../../cli/supervisor/device.ts';
+import { executorOn, NO_COMPILER } from '../../../cli/supervisor/components/engine.ts';
+import { deviceOf, dtypeOn } from '../../../cli/supervisor/device.ts';
 import { freePort } from '../../../core/free-port.ts';
 import { ON_SHARED_CORES } from './temporary-deployment.ts';
 import { endGroup, identify } from '../../../cli/supervisor/processes.ts';
-import { sleep } from '../../../gateway/sleep.ts';
+import { sleep } from '../../../core/sleep.ts';
 import { shallowModel } from './shallow-model.ts';
 
 /** `args` are more arguments of vLLM, `cacheGiB` is the size of its KV cache, and `layers` keeps only the model's first layers. */
@@ -36,7 +36,7 @@ export async function withVllm<T>(
     String(port),
     '--enforce-eager',
     '--dtype',
-    'bfloat16',
+    dtypeOn(deviceOf('auto')),
     '--logprobs-mode',
     'processed_logprobs',
     '--enable-scale-out',
@@ -55,6 +55,7 @@ export async function withVllm<T>(
     VLLM_CACHE_ROOT: INSTALLS.vllmCache,
     PYTHONPATH: INSTALLS.gpuWorkers,
     VLLM_CPU_KVCACHE_SPACE: String(cacheGiB),
+    ...(deviceOf('auto') === 'cpu' ? NO_COMPILER : {}),
     HF_HUB_OFFLINE: '1',
     VLLM_NO_USAGE_STATS: '1',
     VLLM_SERVER_DEV_MODE: '1',

@@ -2,16 +2,22 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { chmodSync, mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { loadTask } from '../../../activities/tasks/load-task.ts';
 import type { FolderTask, Task } from '../../../core/task.ts';
-import { createSandbox, type Sandbox } from '../../../activities/sandbox/create-sandbox.ts';
+import { createSandbox } from '../../../activities/sandbox/create-sandbox.ts';
+import type { Sandbox } from '../../../activities/sandbox/empty-sandbox.ts';
 import { detectIsolation, type Isolation } from '../../../activities/sandbox/isolation.ts';
 import type { Limits } from '../../../activities/sandbox/limits.ts';
 import type { Mount } from '../../../activities/sandbox/bubblewrap.ts';
 import { launch } from '../../../activities/sandbox/launcher.ts';
 import type { Network } from '../../../activities/sandbox/network.ts';
-import type { ProcessResult, ProcessSpec } from '../../../activities/sandbox/run-process.ts';
+import type { LaunchSpec } from '../../../activities/sandbox/launcher-process.ts';
+import type { ProcessResult } from '../../../activities/sandbox/run-process.ts';
 import { sandboxUser } from '../../../activities/sandbox/sandbox-user.ts';
+import { openBackend } from '../../../activities/sandbox/backends.ts';
+
+const backend = await openBackend();
 
 export const limits: Limits = {
   seconds: 10,
@@ -66,7 +72,13 @@ export async function sandboxWith(
   task?: Task,
   trialId = 't',
 ): Promise<Sandbox> {
-  const sandbox = await createSandbox({ home, trialId, attempt: 1, task: task ?? (await taskWith(home, 'true')) });
+  const sandbox = await createSandbox({
+    backend,
+    home,
+    trialId,
+    attempt: 1,
+    task: task ?? (await taskWith(home, 'true')),
+  });
   await writeFiles(sandbox.work, files);
   return sandbox;
 }
@@ -78,9 +90,12 @@ type Options = Partial<Limits> & {
   mounts?: Mount[];
 };
 
+/** A form of isolation; `isWarm` runs scripts in forks of a warm process. */
+export type TestIsolation = Isolation & { isWarm?: true };
+
 /** Runs a bash script where an agent would run. */
 export function shell(
-  isolation: Isolation,
+  isolation: TestIsolation,
   sandbox: Sandbox,
   script: string,
   options: Options = {},
@@ -88,13 +103,37 @@ export function shell(
   return launch(specOf(isolation, sandbox, script, options));
 }
 
-export function specOf(isolation: Isolation, sandbox: Sandbox, script: string, options: Options = {}): ProcessSpec {
+/** Returns true where a sandbox can have namespaces of its own, which forks of a warm process need. Some machines allow them to bubblewrap alone. */
+export async function canNest(isolation: Isolation): Promise<boolean> {
+  if (isolation.kind !== 'bubblewrap') return false;
+  await using folder = await temporaryHome();
+  const spec = specOf(isolation, await sandboxWith(folder.home, {}), '');
+  const argv = ['unshare', '--user', '--pid', '--fork', '--mount-proc', 'true'];
+  return (await launch({ ...spec, argv, canNest: true })).exitCode === 0;
+}
+
+const WARM_SHELL = fileURLToPath(new URL('./warm-shell', import.meta.url));
+
+export function specOf(
+  { isWarm, ...isolation }: TestIsolation,
+  sandbox: Sandbox,
+  script: string,
+  options: Options = {},
+): LaunchSpec {
   const { signal = new AbortController().signal, env = {}, network = { kind: 'none' }, mounts = [], ...some } = options;
   const inside = isolation.kind === 'bubblewrap' ? '/app' : sandbox.work;
+  const base = { PATH: `${dirname(isolation.python.executable)}:/usr/bin:/bin`, ...env };
+  const forkServer = {
+    home: sandbox.home,
+    argv: [isolation.python.executable, '-B', '/warm-shell/warm_shell.py'],
+    env: base,
+    mounts: [{ host: WARM_SHELL, inside: '/warm-shell', writable: false }, ...mounts],
+  };
   return {
     argv: ['bash', '-c', script],
     cwd: inside,
-    env: { PATH: `${dirname(isolation.python.executable)}:/usr/bin:/bin`, ...env },
+    env: isWarm ? { ...base, SCRIPT: script } : base,
+    ...(isWarm ? { forkServer } : {}),
     limits: { ...limits, ...some },
     isolation,
     uid: sandboxUser(isolation, sandbox),
@@ -102,6 +141,7 @@ export function specOf(isolation: Isolation, sandbox: Sandbox, script: string, o
       { host: sandbox.work, inside, writable: true },
       { host: sandbox.tmp, inside: '/tmp', writable: true },
       { host: sandbox.shm, inside: '/dev/shm', writable: true },
+      ...sandbox.mounts,
       ...mounts,
     ],
     network,

@@ -33,13 +33,14 @@ async function removeHome(home: string): Promise<void> {
   await Promise.all([home, folderElsewhere(home)].map((folder) => rm(folder, { recursive: true, force: true })));
 }
 
-/** Runs the components of a temporary deployment, all or `only` these, supervised by this process while `body` runs. */
+/** Runs the components of a temporary deployment, all or `only` these, supervised by this process while `body` runs. `settings` are variables. */
 export async function withTemporaryStack<T>(
   body: (stack: Stack) => Promise<T>,
   signal: AbortSignal,
   only?: readonly ComponentName[],
+  settings: Record<string, string> = {},
 ): Promise<T> {
-  const { config, remove } = await temporaryDeployment();
+  const { config, remove } = await temporaryDeployment(settings);
   try {
     const stack = await startStack({ config, only }, signal);
     return await body(stack).finally(() => stack.stop());

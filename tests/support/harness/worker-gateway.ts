@@ -1,6 +1,6 @@
 import { openDatabase } from '../../../store/database.ts';
 import { registerReplicas } from '../../../store/queries/register-replicas.ts';
-import type { NodeGateway, NodeGatewayOptions } from '../../../gateway/node.ts';
+import type { NodeGateway, NodeGatewayOptions } from '../../../gateway/runtimes/node/start-gateway.ts';
 import {
   DEFAULT_SETTINGS,
   GATEWAY_KEYS,
@@ -8,9 +8,9 @@ import {
   variableOf,
   type GatewaySettings,
 } from '../../../gateway/settings.ts';
-import { openApp } from '../../../gateway/worker/answer.ts';
-import { Isolate } from '../../../gateway/worker/isolate.ts';
-import { readEnvironment } from '../../../gateway/worker/settings.ts';
+import { openApp } from '../../../gateway/runtimes/workerd/answer.ts';
+import { Isolate } from '../../../gateway/runtimes/workerd/isolate.ts';
+import { readEnvironment } from '../../../gateway/runtimes/workerd/settings.ts';
 import { startEdge } from './edge.ts';
 import { startWorkerd, type Bundle } from './workerd.ts';
 
@@ -22,11 +22,14 @@ export async function startWorkerGateway(
   bundle: Bundle,
   options: NodeGatewayOptions,
 ): Promise<NodeGateway & { pid: number | undefined }> {
-  const { engines, databaseUrl, adminKey, secret, settings: changed, log = () => {} } = options;
+  const { engines, engineKeys = {}, databaseUrl, adminKey, secret, settings: changed, log = () => {} } = options;
+  const keys = Object.entries(engineKeys);
   const variables = {
     TRIALGATE_SECRET: secret,
     TRIALGATE_ADMIN_KEY: adminKey ?? '',
     TRIALGATE_ENGINES: engines.join(','),
+    TRIALGATE_ENGINE_KEYS: keys.map(([host], i) => `${host}=ENGINE_KEY_${i}`).join(','),
+    ...Object.fromEntries(keys.map(([, key], i) => [`ENGINE_KEY_${i}`, key])),
     ...variablesOf({ ...DEFAULT_SETTINGS, ...changed }),
   };
   await introduce(databaseUrl, engines);

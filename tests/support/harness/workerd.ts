@@ -80,9 +80,12 @@ const gateway :Workerd.Worker = (
   modules = [(name = "worker.js", esModule = embed ${text(bundle.script)})],
   compatibilityDate = ${text(bundle.compatibilityDate)},
   compatibilityFlags = [${bundle.compatibilityFlags.map(text).join(', ')}],
+  durableObjectNamespaces = [(className = "RelayObject", uniqueKey = "relay")],
+  durableObjectStorage = (inMemory = void),
   bindings = [
     (name = "HYPERDRIVE", hyperdrive = (designator = "database", database = ${text(database.pathname.slice(1))}, ${login})),
     (name = "DOCS", service = "docs"),
+    (name = "RELAY", durableObjectNamespace = "RelayObject"),
     ${bindings.join(',\n    ')}
   ],
 );

@@ -104,10 +104,11 @@ export async function auditRun(
   const newest = versions.at(-1)?.version ?? 0;
   const pool = await db.select().from(replicas);
   for (const { url } of pool) {
-    const weightVersion = await readWeightVersion(url);
+    const expected = weightVersionOf(runId, newest);
+    const weightVersion = await readWeightVersion(url, { gatewayUrls: [], secret: '' }, { expected });
     check(
-      weightVersion === weightVersionOf(runId, newest) || (restarted && weightVersion === 'default'),
-      `replica ${url} says ${weightVersion}, not ${weightVersionOf(runId, newest)}`,
+      weightVersion === expected || (restarted && weightVersion === 'default'),
+      `replica ${url} says ${weightVersion}, not ${expected}`,
     );
     const [read] = await db
       .select()

@@ -1,6 +1,7 @@
 import type { EngineConnection } from '../../../gateway/engines/connection.ts';
 import { isObject } from '../../../gateway/json.ts';
-import type { Message } from '../scenarios/converse.ts';
+import type { Message, Step } from '../scenarios/converse.ts';
+import { isSglangText } from './sglang-text-oracle.ts';
 import { detokenize, withoutSpecial } from '../fakes/detokenize.ts';
 import { decode, encode, END, template, type ToyMessage } from '../fakes/toy-tokenizer.ts';
 
@@ -10,6 +11,8 @@ export type Reading = {
   parses: boolean;
   /** True when it shows a prompt of ids that ends within a character again before its reply (vllm#48853). */
   repeats: boolean;
+  /** Tells whether an agent saw the text of its reply's ids, for an engine that shows texts in its own way. */
+  isShown?: (step: Step, whole: string) => boolean;
   /** Returns ids as text without special tokens. */
   decode: (ids: number[]) => string | Promise<string>;
   /** Removes special tokens from a shown text, because some engines show them when a request has tools. */
@@ -35,6 +38,11 @@ export const readingOfToy = (parses: boolean): Reading => ({
       ...encode(`\n${template({ messages: all.slice(after.messages) })}`),
     ];
   },
+});
+
+export const readingOfSglang = (parses: boolean): Reading => ({
+  ...readingOfToy(parses),
+  isShown: (step, whole) => isSglangText(step, whole, parses),
 });
 
 const SYSTEM = '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n';

@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { UndiciConnection } from '../../../gateway/node/engine-connection.ts';
+import { UndiciConnection } from '../../../gateway/runtimes/node/engine-connection.ts';
 import { onToy, observeTrial, exactTrial } from '../scenarios/exact-trial.ts';
 import { Replies, type TurnMatcher } from '../scenarios/generated.ts';
 import { ADMIN_KEY } from '../harness/gateways.ts';
 import { ListeningProxy } from '../fakes/listening-proxy.ts';
 import { recordFaults, type Observation } from './record-faults.ts';
-import { HALVES } from '../fakes/token-engine.ts';
+import { HALVES } from '../fakes/toy-engine.ts';
 import { useTokenGateways } from '../harness/token-gateway.ts';
 
 const context = useTokenGateways();

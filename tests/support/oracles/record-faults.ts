@@ -87,7 +87,7 @@ async function replyFault(
   const whole = await decode(completion);
   const said = { ...step, text: reading.plain(step.text) };
   const isShown =
-    isVisibleText(said, whole, { parses, within: false }) ||
+    (reading.isShown?.(said, whole) ?? isVisibleText(said, whole, { parses, within: false })) ||
     ((await decode(prompt)).endsWith('\uFFFD') && isVisibleText(said, whole, { parses, within: true })) ||
     (await repeatsPrompt(said, { prompt, completion }, reading));
   return isShown ? null : `was seen as ${JSON.stringify([step.text, seen])}, and its ids say ${JSON.stringify(whole)}`;

@@ -1,9 +1,11 @@
 import type { EngineConnection } from '../../../gateway/engines/connection.ts';
 import { converse, type Line, type Message } from './converse.ts';
 import { inOrder, type TurnMatcher } from './generated.ts';
-import { readingOfSmallModel, readingOfToy, type Reading } from '../oracles/readings.ts';
+import { readingOfSglang, readingOfSmallModel, readingOfToy, type Reading } from '../oracles/readings.ts';
 import { recordFaults, type Observation } from '../oracles/record-faults.ts';
+import type { SglangEngine } from '../fakes/sglang/sglang-engine.ts';
 import type { TokenEngine } from '../fakes/token-engine.ts';
+import type { ToyEngine } from '../fakes/toy-engine.ts';
 import { trialOverHttp } from '../harness/trial-over-http.ts';
 
 /** The gateway that an agent talks to, and the facts known of its engine. */
@@ -21,13 +23,23 @@ export type Place = {
 export const onToy = (gateway: Place['gateway'], toy: TokenEngine): Place => ({
   gateway,
   reading: readingOfToy(toy.parses),
-  matches: (trialId) => {
-    const generated = toy.logs.get(trialId) ?? [];
-    toy.logs.delete(trialId);
-    return inOrder(generated);
-  },
+  matches: (trialId) => takeLog(toy, trialId),
   more: (trialId, lines) => ({ cue: { lines, log: trialId } }),
 });
+
+/** SGLang passes `custom_params` on to what samples, and limits a text completion that names no limit to 16 tokens. */
+export const onSglang = (gateway: Place['gateway'], engine: SglangEngine): Place => ({
+  gateway,
+  reading: readingOfSglang(engine.parses),
+  matches: (trialId) => takeLog(engine, trialId),
+  more: (trialId, lines) => ({ custom_params: { cue: { lines, log: trialId } }, max_tokens: 200 }),
+});
+
+function takeLog(engine: ToyEngine, trialId: string): TurnMatcher {
+  const generated = engine.logs.get(trialId) ?? [];
+  engine.logs.delete(trialId);
+  return inOrder(generated);
+}
 
 /** A model this small calls no tool unless forced. The grammar makes such a call untrainable, but the next turn still continues its ids. */
 const FORCING = { tool_choice: { type: 'function', function: { name: 'ls' } }, max_tokens: 48 };

@@ -3,32 +3,15 @@ import { openDatabase } from '../../../store/database.ts';
 import { TestPostgres } from '../harness/postgres.ts';
 import { EngineLog } from '../fakes/engine-log.ts';
 import { GatewayProcess } from '../harness/gateway-process.ts';
-import { auditKills, type Audit } from '../oracles/kill-audit.ts';
 import { slowCommits } from '../fakes/slow-commits.ts';
-import { runRetryingAgent, type AgentObservation } from './retrying-agent.ts';
+import { agentsUntil, auditLoad, type LoadCounts } from './retrying-load.ts';
 import { TokenEngine } from '../fakes/token-engine.ts';
 
-export type KillCounts = Audit & {
-  kills: number;
-  /** Requests that agents sent, retries included. */
-  tries: number;
-  /** Tries that no gateway accepted, and tries that a kill cut. */
-  refused: number;
-  cut: number;
-  /** Replies that engines began, and those that they sent whole. */
-  sampled: number;
-  sent: number;
-  /** Replies that agents saw end, and those of them that an earlier process had recorded. */
-  ended: number;
-  replayed: number;
-  /** Answers that no agent may get. */
-  odd: string[];
-};
+export type KillCounts = LoadCounts & { kills: number };
 
 type Options = { kills: number; agents: number; signal?: AbortSignal; onKill?: (kills: number) => void };
 
 const ADMIN_KEY = 'the admin key';
-const TURNS = 4;
 const BUSY_MS = 20;
 const DISK_MS = 2;
 
@@ -60,27 +43,12 @@ export async function killUnderLoad({
   const [over, end] = [new AbortController(), new AbortController()];
   try {
     await gateway.start();
-    const { url } = gateway;
-    const load = Promise.all(
-      Array.from({ length: agents }, async (_, agent) => {
-        const observations: AgentObservation[] = [];
-        while (!over.signal.aborted) {
-          const trialId = `agent-${agent}.${observations.length}`;
-          observations.push(
-            await runRetryingAgent({
-              gateway: url,
-              adminKey: ADMIN_KEY,
-              trialId,
-              turns: TURNS,
-              keyed: agent % 2 === 0,
-              isOver: () => over.signal.aborted,
-              signal: end.signal,
-            }),
-          );
-        }
-        return observations;
-      }),
-    );
+    const load = agentsUntil(over.signal, {
+      gateway: () => gateway.url,
+      adminKey: ADMIN_KEY,
+      agents,
+      signal: end.signal,
+    });
     // Errors of agents are handled where `load` is awaited.
     load.catch(() => {});
     for (let kill = 1; kill <= kills; kill++) {
@@ -94,18 +62,9 @@ export async function killUnderLoad({
       onKill(kill);
     }
     over.abort();
-    const observations = (await load).flat();
+    const observations = await load;
     await gateway.kill('SIGTERM');
-    return {
-      ...countObservations(observations),
-      ...countSampled(log),
-      ...(await auditKills(
-        db,
-        observations.flatMap(({ ended }) => ended),
-        log.sampled,
-      )),
-      kills,
-    };
+    return { ...(await auditLoad(db, observations, log)), kills };
   } finally {
     end.abort();
     await gateway.kill();
@@ -114,21 +73,3 @@ export async function killUnderLoad({
     await postgres.close();
   }
 }
-
-function countObservations(observations: readonly AgentObservation[]) {
-  const sum = (count: (observation: AgentObservation) => number) =>
-    observations.reduce((total, observation) => total + count(observation), 0);
-  return {
-    tries: sum((observation) => observation.tries),
-    refused: sum((observation) => observation.refused),
-    cut: sum((observation) => observation.cut),
-    ended: sum((observation) => observation.ended.length),
-    replayed: sum((observation) => observation.ended.filter((reply) => reply.replayed).length),
-    odd: observations.flatMap((observation) => observation.odd),
-  };
-}
-
-const countSampled = ({ sampled }: EngineLog) => ({
-  sampled: sampled.length,
-  sent: sampled.filter(({ finished }) => finished).length,
-});

@@ -1,16 +1,20 @@
-import type { BindsTools } from '../../../gateway/chat/constraints.ts';
-import type { LogprobsMode } from '../../../gateway/engines/logprobs-mode.ts';
+import type { BindsTools } from '../../../gateway/engines/engine.ts';
+import type { LogprobsMode } from '../../../gateway/engines/engine.ts';
 import { isObject } from '../../../gateway/json.ts';
 
 /**
  * Returns a fake engine's answer to the gateway's questions about its settings, or null for any other request. `masks` is true when the
- * engine returns sampling masks.
+ * engine returns sampling masks, `experts` when it returns the chosen experts.
  */
 export function probeReply(
   path: string,
   body: Record<string, unknown>,
   mode: LogprobsMode,
-  { masks = false, bindsTools = 'never' }: { masks?: boolean; bindsTools?: BindsTools } = {},
+  {
+    masks = false,
+    experts = false,
+    bindsTools = 'never',
+  }: { masks?: boolean; experts?: boolean; bindsTools?: BindsTools } = {},
 ): unknown {
   const probed = path === '/v1/chat/completions/render' ? probedTool(body) : null;
   if (probed)
@@ -24,7 +28,16 @@ export function probeReply(
       },
     };
   if (isMaskProbe(path, body))
-    return { choices: [{ index: 0, token_ids: [1], ...(masks ? { sampling_mask: [[1]] } : {}) }] };
+    return {
+      choices: [
+        {
+          index: 0,
+          token_ids: [1],
+          ...(masks ? { sampling_mask: [[1]] } : {}),
+          ...(experts ? { routed_experts: 'AA==' } : {}),
+        },
+      ],
+    };
   if (path !== '/v1/completions' || body.top_k !== 1 || body.max_tokens !== 1 || body.prompt !== 'x') return null;
   const logprob = mode === 'processed_logprobs' ? 0 : -1.5;
   return {

@@ -28,6 +28,9 @@ const PARTS = {
     '"type":"response.custom_tool_call_input.delta"',
     '"type":"response.incomplete"',
   ],
+  '/v1beta/models/m:generateContent': ['"usageMetadata":', '"index":1,', '"logprobsResult":'],
+  '/v1beta/models/m:streamGenerateContent?alt=sse': ['data: {"candidates":', '"finishReason":', '"usageMetadata":'],
+  '/v1beta/models/m:countTokens': ['"totalTokens":'],
 };
 
 test('the fuzzer’s valid requests are all answered and exercise tools, reasoning and recorded turns', async () => {
@@ -38,7 +41,7 @@ test('the fuzzer’s valid requests are all answered and exercise tools, reasoni
   for (let life = 0; life < 8; life++) {
     const trial = await gateway.trial();
     const talk = newTalk(`<agent-${life}>`, random);
-    for (let round = 0; round < 16; round++) {
+    for (let round = 0; round < 32; round++) {
       const { path, body } = goodRequest(talk, random);
       const reply = await gateway.post(`/${trial.id}${path}`, trial.key, body);
       const text = await reply.text();

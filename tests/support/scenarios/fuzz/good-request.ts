@@ -54,12 +54,12 @@ export function noteReply(talk: Talk, text: string): void {
   talk.call = /call-\d+/.exec(text)?.[0] ?? talk.call;
 }
 
-/** Returns a request of some protocol that uses its tools, reasoning and parts. It carries the toy engine's answer. */
+/** Returns a request of some protocol that uses its tools, reasoning and parts. It has the toy engine's answer; Gemini's has no field for that. */
 export function goodRequest(talk: Talk, random: Random): Request {
   const { mark, thinks, tool } = talk;
   const said = `${mark} says`;
   const whole = `${thinks ? `<think>${mark} thinks</think>` : ''}${said}${tool ? calling(tool) : ''}`;
-  const { path, body } = random.pick([chat, completion, message, count, response])(
+  const { path, body } = random.pick([chat, completion, message, count, response, content, content])(
     { ...talk, turns: random.below(3), said, whole },
     random,
   );
@@ -176,6 +176,35 @@ function response(now: Now, random: Random): Request {
       tools: ITEM_TOOLS,
       tool_choice: 'auto',
       max_output_tokens: 20,
+    },
+  };
+}
+
+function content(now: Now, random: Random): Request {
+  const { mark, said, tool, thinks, call, isInstructed } = now;
+  const image = { inlineData: { mimeType: 'image/png', data: 'AAAA' } };
+  const called = tool && { functionCall: { id: call, name: tool.name, args: tool.arguments } };
+  const result = tool && { functionResponse: { id: call, name: tool.name, response: { output: 'a.txt' } } };
+  const user = (i: number): JsonObject => ({
+    role: 'user',
+    parts: [...(i > 0 && result ? [result] : []), { text: `${mark} ${i}` }, ...(random.chance(0.1) ? [image] : [])],
+  });
+  const thought = { text: `${mark} thinks`, thought: true, thoughtSignature: 'AAAA' };
+  const turns = past(now, (i) => [
+    user(i),
+    { role: 'model', parts: [...(thinks ? [thought] : []), { text: said }, ...(called ? [called] : [])] },
+  ]);
+  return {
+    path: `/v1beta/models/m:${random.pick(['generateContent', 'streamGenerateContent?alt=sse', 'countTokens'])}`,
+    body: {
+      contents: [...turns, user(now.turns)],
+      ...(isInstructed ? { systemInstruction: { parts: [{ text: `${mark} is brief` }] } } : {}),
+      tools: [{ functionDeclarations: TOOLS.map(({ name }) => ({ name, parametersJsonSchema: SCHEMA })) }],
+      generationConfig: {
+        maxOutputTokens: 20,
+        ...(random.chance(0.5) ? { candidateCount: 2 } : { responseLogprobs: true, logprobs: 1 }),
+        ...(random.chance(0.5) ? { thinkingConfig: { includeThoughts: true } } : {}),
+      },
     },
   };
 }

@@ -1,0 +1,23 @@
+import { expect, it } from 'vitest';
+import type { SandboxBackend } from '../backend.ts';
+import { openBackend } from '../backends.ts';
+import { isolation } from '../isolation.ts';
+import { notStarted } from '../run-process.ts';
+import { CHECKS } from './checks.ts';
+import { runCheck } from './run-checks.ts';
+
+const isMissing = (await isolation()).kind !== 'bubblewrap';
+
+it.skipIf(isMissing)(
+  'a kind of sandbox that runs no program fails every check but the one that starts none',
+  async () => {
+    const real = await openBackend({ kind: 'bubblewrap' });
+    const idle: SandboxBackend = { ...real, run: async () => ({ ...notStarted(), reason: 'exited', exitCode: 0 }) };
+    const passed: string[] = [];
+    for (const check of CHECKS.filter(({ isLarge }) => !isLarge)) {
+      const { sentence, outcome } = await runCheck(idle, check, new AbortController().signal);
+      if (outcome !== 'failed') passed.push(sentence);
+    }
+    expect(passed).toEqual(['a sandbox is found by its name while it is there, and removing it twice does nothing']);
+  },
+);

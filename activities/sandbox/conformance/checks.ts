@@ -1,0 +1,528 @@
+import { randomBytes, randomInt } from 'node:crypto';
+import { access, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Capabilities } from '../backend.ts';
+import type { Network } from '../network.ts';
+import type { ProcessResult } from '../run-process.ts';
+import { listPids } from '../../../core/process-stat.ts';
+import { copyFiles } from '../copy-files.ts';
+import { baseEnvironment } from '../sandbox-paths.ts';
+import { compareView } from './compare-view.ts';
+import { LIMITS, requireThat, type Context } from './context.ts';
+
+/** One sentence about every kind of sandbox, and the program that tries it. */
+export type Check = {
+  sentence: string;
+  /** Absent: every kind must pass it. Otherwise it is skipped, and reported so, where the kind says that it cannot. */
+  needs?: (capabilities: Capabilities) => boolean;
+  /** True for a check that takes long or much disk. */
+  isLarge?: true;
+  run: (context: Context) => Promise<void>;
+};
+
+const printed = ({ stdout, stderr, reason, exitCode, signal }: ProcessResult): string =>
+  `it ended with ${reason}, exit code ${exitCode}, signal ${signal}, and printed ${JSON.stringify((stdout + stderr).slice(-400))}`;
+
+/** An end that takes more seconds than this is not prompt, also on a busy machine. */
+const SOON = 60;
+
+const isolates = ({ networks }: Capabilities): boolean => networks.includes('none');
+
+/** A kind whose sandboxes are on other hosts may not have this network. */
+export const HOST_NETWORK = 'with the network `host` a program reaches the host’s ports';
+
+export const CHECKS: Check[] = [
+  {
+    sentence: 'a program starts in the work folder, with the environment that it is given and nothing of the worker’s',
+    run: async ({ start, shell, backend }) => {
+      const sandbox = await start();
+      const result = await shell(sandbox, 'pwd; env -0 | cut -z -d= -f1 | sort -z | tr "\\0" " "', {
+        env: { PATH: '/usr/bin:/bin', A: 'x y\n"z"' },
+      });
+      const [folder, names = ''] = result.stdout.split('\n');
+      requireThat(folder === backend.pathsOf(sandbox).work, `it starts in ${folder}`);
+      const foreign = names
+        .trim()
+        .split(' ')
+        .filter((name) => !ALLOWED_VARIABLES.includes(name));
+      requireThat(foreign.length === 0, `it has the variables ${foreign.join(', ')}`);
+      const value = await shell(sandbox, 'printf %s "$A"', { env: { PATH: '/usr/bin:/bin', A: 'x y\n"z"' } });
+      requireThat(value.stdout === 'x y\n"z"', `a variable is ${JSON.stringify(value.stdout)}`);
+    },
+  },
+  {
+    sentence: 'standard output and error are told apart, and standard input is the file that it is given, or empty',
+    run: async ({ start, shell, home }) => {
+      const sandbox = await start();
+      const stdin = join(home, 'input');
+      await writeFile(stdin, 'first\nlast');
+      const given = await shell(sandbox, 'cat; echo error >&2', { stdin });
+      requireThat(given.stdout === 'first\nlast' && given.stderr === 'error\n', printed(given));
+      const none = await shell(sandbox, 'cat; echo end');
+      requireThat(none.stdout === 'end\n', printed(none));
+    },
+  },
+  {
+    sentence: 'an exit code, a signal and a missing command are told apart',
+    run: async ({ start, shell }) => {
+      const sandbox = await start();
+      const seven = await shell(sandbox, 'exit 7');
+      requireThat(seven.reason === 'exited' && seven.exitCode === 7, printed(seven));
+      const killed = await shell(sandbox, 'kill -TERM $$; sleep 5');
+      requireThat(killed.signal === 'SIGTERM' || killed.exitCode === 128 + 15, printed(killed));
+      const missing = await shell(sandbox, '', { argv: ['there-is-no-such-command'] });
+      requireThat(missing.reason === 'exited' && missing.exitCode === 127, printed(missing));
+    },
+  },
+  {
+    sentence: 'output is passed on while the program runs',
+    run: async ({ start, shell }) => {
+      const seen = new AbortController();
+      const result = await shell(await start(), `echo first; sleep ${longTime()}`, {
+        signal: seen.signal,
+        onOutput: () => seen.abort(),
+      });
+      requireThat(result.reason === 'cancelled' && result.stdout === 'first\n', printed(result));
+    },
+  },
+  {
+    sentence: 'a program that prints more than its limit is ended, and the first part is kept',
+    run: async ({ start, shell }) => {
+      const result = await shell(await start(), 'yes', { limits: { ...LIMITS, outputBytes: 10_000 } });
+      requireThat(
+        result.reason === 'output_limit' && result.stdout.length === 10_000,
+        printed({ ...result, stdout: '' }),
+      );
+    },
+  },
+  {
+    sentence: 'a program that takes longer than its limit is ended, with everything that it started',
+    run: async (context) => {
+      const sandbox = await context.start();
+      const time = longTime();
+      const script = `(setsid sleep ${time} &) ; (trap "" TERM HUP INT; sleep ${time}) & sleep ${time}`;
+      const result = await context.shell(sandbox, script, { limits: { ...LIMITS, seconds: 2 } });
+      requireThat(result.reason === 'timed_out' && result.seconds < SOON, printed(result));
+      await requireNothingLeft(context, time);
+    },
+  },
+  {
+    sentence: 'when a program ends, everything that it started is ended too',
+    run: async (context) => {
+      const sandbox = await context.start();
+      const time = longTime();
+      const script = `python3 -c "import os\nif os.fork()==0:\n os.setsid()\n if os.fork()==0: os.execvp('sleep',['sleep','${time}'])" ; echo done`;
+      const result = await context.shell(sandbox, script);
+      requireThat(result.stdout === 'done\n' && result.exitCode === 0, printed(result));
+      await requireNothingLeft(context, time);
+    },
+  },
+  {
+    sentence: 'a cancelled program is ended, with everything that it started',
+    run: async (context) => {
+      const sandbox = await context.start();
+      const time = longTime();
+      const controller = new AbortController();
+      let cancelledAt = Infinity;
+      const result = await context.shell(sandbox, `sleep ${time} & echo started; wait`, {
+        signal: controller.signal,
+        onOutput: () => {
+          cancelledAt = Math.min(cancelledAt, performance.now());
+          controller.abort();
+        },
+      });
+      requireThat(result.reason === 'cancelled' && result.stdout === 'started\n', printed(result));
+      const seconds = (performance.now() - cancelledAt) / 1000;
+      requireThat(seconds < SOON, `it ended ${seconds.toFixed(1)} s after it was cancelled`);
+      await requireNothingLeft(context, time);
+    },
+  },
+  {
+    sentence: 'a program that was cancelled before it started does not run',
+    run: async ({ start, shell }) => {
+      const result = await shell(await start(), 'echo ran', { signal: AbortSignal.abort() });
+      requireThat(result.reason === 'cancelled' && result.stdout === '', printed(result));
+    },
+  },
+  {
+    sentence: 'a program that uses more memory than its limit ends as out of memory, or is refused more',
+    run: async ({ start, shell, backend }) => {
+      const limits = { ...LIMITS, memoryMb: 128 };
+      const script = `${'python3'} -c "import time\nx=[]\nfor i in range(64): x.append(b'a'*(16<<20))\ntime.sleep(5)\nprint('had it')"`;
+      const result = await shell(await start(), script, { limits });
+      requireThat(!result.stdout.includes('had it'), 'it got 1 GiB at a limit of 128 MiB');
+      const isRefused = /MemoryError|Cannot allocate/i.test(result.stderr);
+      requireThat(result.reason === 'out_of_memory' || isRefused, printed(result));
+      // Files in memory are memory too.
+      const files = await shell(
+        await start('files.1'),
+        'head -c 300M /dev/zero > /dev/shm/a; sleep 3; ls -la /dev/shm',
+        {
+          limits: { ...limits, storageMb: 128 },
+        },
+      );
+      const isHeld = files.reason !== 'exited' || files.exitCode !== 0 || !/ 314572800 /.test(files.stdout);
+      requireThat(isHeld || !backend.capabilities.kernelLimits.memory, printed(files));
+    },
+  },
+  {
+    sentence: 'a program that starts more processes than its limit is refused or ended, and the host keeps its own',
+    run: async ({ start, shell }) => {
+      const script =
+        'python3 -c "import os,time\nn=0\ntry:\n  while n<200:\n    if os.fork()==0: time.sleep(30); os._exit(0)\n    n+=1\nexcept OSError: pass\nprint(n,flush=True)\ntime.sleep(3)"';
+      const result = await shell(await start(), script, { limits: { ...LIMITS, processes: 20, seconds: 20 } });
+      const seen = Number.parseInt(result.stdout, 10);
+      if (result.reason === 'process_limit') return;
+      requireThat(seen > 0, printed(result));
+      requireThat(seen <= 60, `${seen} processes ran at a limit of 20`);
+    },
+  },
+  {
+    sentence: 'a program that writes more than its disk limit is refused or ended',
+    run: async ({ start, shell }) => {
+      const limits = { ...LIMITS, storageMb: 32, seconds: 40 };
+      const script = 'echo ran; head -c 200M /dev/zero > big; ls -la big; sleep 20; echo had it';
+      const one = await shell(await start(), script, { limits });
+      requireThat(one.stdout.startsWith('ran\n'), printed(one));
+      requireThat(one.reason === 'storage_limit' || !/ 209715200 /.test(one.stdout), printed(one));
+      const many =
+        'echo ran; for i in $(seq 200); do head -c 1M /dev/zero > f$i || exit 9; done; sleep 20; echo had it';
+      const result = await shell(await start('many.1'), many, { limits });
+      requireThat(result.stdout.startsWith('ran\n'), printed(result));
+      requireThat(result.reason === 'storage_limit' || !result.stdout.includes('had it'), printed(result));
+    },
+  },
+  {
+    sentence: 'a program cannot open files without end',
+    run: async ({ start, shell }) => {
+      const script =
+        'python3 -c "import os\nn=0\ntry:\n  while n<200000: os.open(\'/dev/null\',0); n+=1\nexcept OSError: pass\nprint(n)"';
+      const result = await shell(await start(), script);
+      const opened = Number.parseInt(result.stdout, 10);
+      requireThat(result.reason !== 'exited' || opened < 100_000, `it opened ${opened} files`);
+    },
+  },
+  {
+    sentence: 'a program is not root, has no capability, and cannot get one',
+    needs: isolates,
+    run: async ({ start, shell }) => {
+      const result = await shell(
+        await start(),
+        'id -u; grep -E "CapEff|CapBnd|NoNewPrivs|Seccomp:" /proc/self/status; mount -t tmpfs t /tmp 2>&1; touch /usr/x 2>&1',
+      );
+      const [uid = '0'] = result.stdout.split('\n');
+      requireThat(uid !== '0', printed(result));
+      requireThat(/CapEff:\s+0{16}/.test(result.stdout), printed(result));
+      requireThat(/NoNewPrivs:\s+1/.test(result.stdout), printed(result));
+      requireThat(result.exitCode !== 0, 'it could write to /usr');
+    },
+  },
+  {
+    sentence: 'a program sees no file of the worker and no process but its own',
+    needs: isolates,
+    run: async ({ start, shell, home }) => {
+      const secret = join(home, 'secret');
+      await writeFile(secret, 'a secret', { mode: 0o644 });
+      const sandbox = await start();
+      const script = `echo ran; cat ${secret} 2>&1; cat /proc/1/environ 2>/dev/null | tr '\\0' '\\n'; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls -a /root /home 2>&1; cat /etc/shadow 2>&1; echo end`;
+      const result = await shell(sandbox, script, { network: { kind: 'none' } });
+      const { stdout } = result;
+      requireThat(stdout.startsWith('ran\n') && stdout.endsWith('end\n'), printed(result));
+      // It must see its own processes, or the list of them says nothing.
+      requireThat(stdout.includes('bash -c'), 'it does not see its own process');
+      requireThat(!stdout.includes('a secret'), 'it read a file of the worker');
+      requireThat(!stdout.includes(process.execPath), 'it sees the worker’s process');
+      requireThat(!/root:[*!$]/.test(stdout), 'it read /etc/shadow');
+    },
+  },
+  {
+    sentence: 'a program sees the files and the variables that the kind names beforehand, and no others',
+    needs: isolates,
+    run: async ({ start, backend, home, signal }) => {
+      const sandbox = await start();
+      const paths = backend.pathsOf(sandbox);
+      const data = join(home, 'some data');
+      await mkdir(data);
+      const command = {
+        argv: ['true'],
+        cwd: paths.work,
+        env: { ...baseEnvironment(backend.pythonOf(sandbox), paths), A: 'x y\n"z"' },
+        limits: LIMITS,
+        mounts: [{ host: data, inside: '/mounts/data', writable: false }],
+        signal,
+      };
+      const hasGateway = backend.capabilities.networks.includes('gateway');
+      const gateway = 'http://gateway.test:8700';
+      const networks: Network[] = [
+        { kind: 'none' },
+        ...(hasGateway ? [{ kind: 'gateway' as const, url: gateway, folder: sandbox.root, hosts: ['host.test'] }] : []),
+      ];
+      for (const network of networks) {
+        const differences = await compareView(backend, sandbox, { ...command, network });
+        requireThat(differences.length === 0, `with the network ${network.kind}: ${differences.join('; ')}`);
+      }
+    },
+  },
+  {
+    sentence: 'two sandboxes see nothing of each other',
+    needs: isolates,
+    run: async ({ start, shell, signal }) => {
+      const [one, other] = [await start('one.1'), await start('other.1')];
+      const written = Promise.withResolvers<void>();
+      const controller = new AbortController();
+      const time = longTime();
+      const script = `echo of-one > /tmp/mine && echo of-one > note && echo of-one > /dev/shm/mine && echo written && sleep ${time}`;
+      const holding = shell(one, script, {
+        signal: AbortSignal.any([signal, controller.signal]),
+        onOutput: () => written.resolve(),
+      });
+      await Promise.race([written.promise, holding]);
+      const looking = 'echo ran; cat /tmp/mine note /dev/shm/mine; cat /proc/[0-9]*/cmdline | tr "\\0" " "; echo end';
+      const seen = await shell(other, looking).finally(() => controller.abort());
+      const held = await holding;
+      requireThat(held.reason === 'cancelled' && held.stdout === 'written\n', printed(held));
+      requireThat(seen.stdout.startsWith('ran\n') && seen.stdout.endsWith('end\n'), printed(seen));
+      requireThat(!seen.stdout.includes('of-one') && !seen.stdout.includes(`sleep ${time}`), printed(seen));
+    },
+  },
+  {
+    sentence: 'without a network a program reaches nothing: no port of the host, no name, no address',
+    needs: ({ networks }) => networks.includes('none'),
+    run: async (context) => {
+      await using server = await listening();
+      const attempts = reach([`127.0.0.1:${server.port}`, '1.1.1.1:53', 'localhost:22', '169.254.169.254:80']);
+      const result = await context.shell(await context.start(), `echo ran; ${attempts}; echo end`);
+      requireThat(result.stdout.startsWith('ran\n') && result.stdout.endsWith('end\n'), printed(result));
+      requireThat(!result.stdout.includes('reached'), printed(result));
+    },
+  },
+  {
+    sentence: 'with the network `gateway` a program reaches the gateway and nothing else',
+    needs: ({ networks }) => networks.includes('gateway'),
+    run: async (context) => {
+      await using gateway = await listening('the gateway');
+      await using other = await listening('another');
+      const sandbox = await context.start();
+      const network = { kind: 'gateway', url: `http://127.0.0.1:${gateway.port}`, folder: sandbox.root } as const;
+      const script = `python3 -c "import urllib.request;print(urllib.request.urlopen('http://127.0.0.1:${gateway.port}/x',timeout=10).read().decode())"; ${reach([`127.0.0.1:${other.port}`, '1.1.1.1:53', '169.254.169.254:80'])}`;
+      const result = await context.shell(sandbox, script, { network });
+      requireThat(result.stdout.includes('the gateway'), printed(result));
+      requireThat(!result.stdout.includes('reached'), printed(result));
+      requireThat(result.gatewayFailures === 0, `it counts ${result.gatewayFailures} failures of the gateway`);
+    },
+  },
+  {
+    sentence: HOST_NETWORK,
+    needs: ({ networks }) => networks.includes('host'),
+    run: async (context) => {
+      await using server = await listening();
+      const { stdout } = await context.shell(await context.start(), reach([`127.0.0.1:${server.port}`]), {
+        network: { kind: 'host' },
+      });
+      requireThat(stdout.includes('reached'), stdout);
+    },
+  },
+  {
+    sentence:
+      'files that the worker gave are there, and files that a program wrote come back: binary, empty, with any name',
+    run: async ({ backend, start, shell, signal }) => {
+      const sandbox = await start();
+      const bytes = randomBytes(100_000);
+      await mkdir(join(sandbox.work, 'ünï/täg'), { recursive: true });
+      await writeFile(join(sandbox.work, 'ünï/täg/b in'), bytes);
+      await writeFile(join(sandbox.work, '-rf'), '');
+      await writeFile(join(sandbox.work, 'run.sh'), '#!/bin/bash\necho ran', { mode: 0o755 });
+      await backend.copyIn(sandbox, signal);
+      const result = await shell(
+        sandbox,
+        'cp "ünï/täg/b in" out && ./run.sh && test -e ./-rf && : > empty && printf x > $\'new\\nline\'',
+      );
+      requireThat(result.exitCode === 0 && result.stdout === 'ran\n', printed(result));
+      await backend.copyOut(sandbox, signal);
+      requireThat(bytes.equals(await readFile(join(sandbox.work, 'out'))), 'a binary file differs');
+      requireThat((await readFile(join(sandbox.work, 'empty'), 'utf8')) === '', 'an empty file differs');
+      requireThat(
+        (await readFile(join(sandbox.work, 'new\nline'), 'utf8')) === 'x',
+        'a file with a line break in its name differs',
+      );
+    },
+  },
+  {
+    sentence: '100,000 files and a file of 1 GB go in and come back',
+    isLarge: true,
+    run: async ({ backend, start, shell, signal }) => {
+      const sandbox = await start();
+      const big = { ...LIMITS, storageMb: 4096, seconds: 300, memoryMb: 2048 };
+      const script =
+        'mkdir many && cd many && for d in $(seq 100); do mkdir $d && (cd $d && seq 1000 | split -l 1 -a 3 - f); done; cd .. && head -c 1000000000 /dev/urandom > big && sha256sum big';
+      const result = await shell(sandbox, script, { limits: big });
+      requireThat(result.exitCode === 0, printed(result));
+      await backend.copyOut(sandbox, signal);
+      // The files that came back are put into another sandbox.
+      const second = await start('second.1');
+      await copyFiles(sandbox.work, second.work, { bytes: 2 ** 31, entries: 200_000 }, { signal });
+      await backend.copyIn(second, signal);
+      const counted = await shell(second, 'find many -type f | wc -l; sha256sum big', { limits: big });
+      const [count, sum = ''] = counted.stdout.split('\n');
+      requireThat(count === '100000' && result.stdout === `${sum}\n`, printed(counted));
+    },
+  },
+  {
+    sentence: 'links that a program leaves are never followed by the host',
+    run: async ({ backend, start, shell, home, signal }) => {
+      const secret = join(home, 'outside');
+      await writeFile(secret, 'kept');
+      const sandbox = await start();
+      const result = await shell(
+        sandbox,
+        `ln -s ${secret} link && ln -s ${home} folder && ln -s / root && mkfifo pipe && echo made`,
+      );
+      requireThat(result.stdout === 'made\n', printed(result));
+      await backend.copyOut(sandbox, signal);
+      await backend.destroy(home, sandbox.name);
+      requireThat((await readFile(secret, 'utf8')) === 'kept', 'the target of a link was changed');
+    },
+  },
+  {
+    sentence:
+      'a sandbox is removed whole, whatever a program left: closed folders, deep folders, names that are not UTF-8',
+    run: async ({ backend, start, shell, home }) => {
+      const sandbox = await start();
+      const script =
+        'mkdir closed && touch closed/a && chmod 0 closed; d=$(printf "%0200d" 0); for i in $(seq 40); do mkdir $d && cd $d; done; cd; touch $\'\\xff\\xfe\'; chmod 0 .; echo made';
+      const result = await shell(sandbox, script);
+      requireThat(result.stdout === 'made\n', printed(result));
+      await backend.destroy(home, sandbox.name);
+      const isThere = await access(sandbox.root).then(
+        () => true,
+        () => false,
+      );
+      requireThat(!isThere, 'its folder is still there');
+      requireThat(
+        (await backend.find(home)).every(({ name }) => name !== sandbox.name),
+        'it is still found',
+      );
+    },
+  },
+  {
+    sentence: 'a sandbox of the same name starts empty',
+    run: async ({ start, shell }) => {
+      const first = await shell(await start('same.1'), 'touch left /tmp/left && echo made');
+      requireThat(first.stdout === 'made\n', printed(first));
+      const second = await shell(await start('same.1'), 'ls -A . /tmp && echo end');
+      requireThat(second.stdout.endsWith('end\n'), printed(second));
+      requireThat(!second.stdout.includes('left'), printed(second));
+    },
+  },
+  {
+    sentence: 'a sandbox is found by its name while it is there, and removing it twice does nothing',
+    run: async ({ backend, start, home }) => {
+      const sandbox = await start('found.1');
+      const found = (await backend.find(home)).find(({ name }) => name === sandbox.name);
+      requireThat(found?.isOwnerAlive === true, 'a sandbox of this worker is not found, or its worker counts as dead');
+      await backend.destroy(home, sandbox.name);
+      await backend.destroy(home, sandbox.name);
+    },
+  },
+  {
+    sentence: 'removing a sandbox ends what runs in it',
+    run: async (context) => {
+      const { backend, home, start, shell } = context;
+      const sandbox = await start();
+      const up = Promise.withResolvers<'up'>();
+      const time = longTime();
+      const running = shell(sandbox, `echo up; sleep ${time}`, { onOutput: () => up.resolve('up') }).catch(() => null);
+      const first = await Promise.race([up.promise, running]);
+      requireThat(first === 'up', 'the program did not start');
+      await backend.destroy(home, sandbox.name);
+      const ended = await running;
+      requireThat(ended?.reason !== 'timed_out', 'the program still ran after its sandbox was removed');
+      await requireNothingLeft(context, time);
+    },
+  },
+  {
+    sentence: 'arguments and names from outside are never taken for options or shell text',
+    run: async ({ start, shell }) => {
+      const hostile = ['-c', '$(touch /tmp/pwned)', '`id`', '; id', '--privileged', 'a\nb', '\u{1F600}', "'"];
+      const result = await shell(await start(), '', {
+        argv: ['python3', '-c', 'import sys,json;print(json.dumps(sys.argv[1:]))', ...hostile],
+      });
+      requireThat(result.stdout.trim() === asPythonJson(hostile), printed(result));
+    },
+  },
+  {
+    sentence: '16 sandboxes run at the same time, each with its own files and result',
+    run: async ({ start, shell }) => {
+      const results = await Promise.all(
+        Array.from({ length: 16 }, async (_, index) =>
+          shell(await start(`many-${index}.1`), `echo ${index} > n; sleep 0.5; cat n; exit ${index}`),
+        ),
+      );
+      results.forEach((result, index) =>
+        requireThat(result.exitCode === index && result.stdout === `${index}\n`, printed(result)),
+      );
+    },
+  },
+];
+
+const ALLOWED_VARIABLES = [
+  'PATH',
+  'A',
+  'PWD',
+  'SHLVL',
+  '_',
+  'OLDPWD',
+  'TRIALGATE_SANDBOX',
+  'HOSTNAME',
+  'container',
+  'HOME',
+  'TERM',
+];
+
+const asPythonJson = (values: string[]): string =>
+  `[${values.map((value) => JSON.stringify(value).replace(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`)).join(', ')}]`;
+
+/** Returns a script that prints `reached ADDRESS` for each address to which it can connect. */
+const reach = (addresses: string[]): string =>
+  addresses
+    .map((address) => {
+      const [host, port] = address.split(':');
+      return `timeout 20 bash -c 'exec 3<>/dev/tcp/${host}/${port} && echo reached ${address}' 2>/dev/null; true`;
+    })
+    .join('; ');
+
+async function listening(reply = 'hello'): Promise<{ port: number } & AsyncDisposable> {
+  const server = createServer((_, response) => response.end(reply));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  return {
+    port: typeof address === 'object' && address !== null ? address.port : 0,
+    [Symbol.asyncDispose]: async () => {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+/** Returns a number of seconds that no other process sleeps for, longer than every limit of time here: a program that only its limit ended says so. */
+const longTime = (): string => String(randomInt(100_000, 1_000_000_000));
+
+/** Requires that no process of this host sleeps for so many seconds. */
+async function requireNothingLeft({ signal }: Context, seconds: string): Promise<void> {
+  for (let round = 0; round < 100; round += 1) {
+    if (!(await isSlept(seconds))) return;
+    await sleep(100, undefined, { signal });
+  }
+  requireThat(false, `a process of it still runs (sleep ${seconds})`);
+}
+
+/** Returns true when a process of this host sleeps for so many seconds. */
+export async function isSlept(seconds: string): Promise<boolean> {
+  for (const pid of listPids()) {
+    const line = await readFile(`/proc/${pid}/cmdline`, 'latin1').catch(() => '');
+    if (line === `sleep\0${seconds}\0`) return true;
+  }
+  return false;
+}

@@ -1,0 +1,39 @@
+import { createHash } from 'node:crypto';
+import { join } from 'node:path';
+import { settingsOfLogger, type LoggerName, type LoggerSetting } from '../../core/run-config/loggers.ts';
+import { homeFolders } from '../folders.ts';
+
+/** The place to which a logger writes: a server's experiment, a project, a folder. */
+export type Destination = {
+  logger: LoggerName;
+  settings: Record<string, string>;
+  /** Tells it from another place of the same logger. */
+  digest: string;
+};
+
+/** Returns where a logger writes, with the defaults and what the environment says. */
+export function destinationOf(home: string, { name, ...given }: LoggerSetting): Destination {
+  const all = {
+    folder: join(homeFolders(home).loggers, name),
+    experiment: 'trialgate',
+    project: 'trialgate',
+    tracking_uri: process.env['MLFLOW_TRACKING_URI'],
+    mode: wandbMode({ name, ...given }),
+    ...given,
+  };
+  const known = settingsOfLogger(name);
+  const settings = Object.fromEntries(
+    Object.entries(all).flatMap(([key, value]) => (value && known.includes(key) ? [[key, value]] : [])),
+  );
+  const entries = Object.entries(settings).toSorted(([a], [b]) => (a < b ? -1 : 1));
+  // Online, the folder is not where the metrics are.
+  const place = settings['mode'] === 'online' ? entries.filter(([key]) => key !== 'folder') : entries;
+  const digest = createHash('sha256')
+    .update(JSON.stringify([name, place]))
+    .digest('hex')
+    .slice(0, 12);
+  return { logger: name, settings, digest };
+}
+
+/** Returns the mode in which wandb runs here. */
+export const wandbMode = ({ mode }: LoggerSetting): string => mode ?? (process.env['WANDB_MODE'] || 'online');

@@ -1,0 +1,100 @@
+import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { writeAtomically } from '../files.ts';
+import { homeFolders } from '../folders.ts';
+import type { Destination } from './destination.ts';
+
+const loggerState = z.object({
+  run: z.string(),
+  logger: z.string(),
+  /** The digest of where the logger writes. */
+  destination: z.string(),
+  /** The run's name there: after a redo, that of the newest branch. */
+  name: z.string(),
+  /** The number of entries that the logger has. */
+  written: z.number(),
+  /** The start of its failure in ISO 8601, and the reason. People read this; the program reads the logger's own store. */
+  failing_since: z.string().nullable(),
+  reason: z.string().nullable(),
+  /** The end of the run, when everything up to it is written. A run that goes on later has another end. */
+  complete: z.string().nullable(),
+});
+export type LoggerState = z.output<typeof loggerState>;
+
+const folderOf = (home: string): string => join(homeFolders(home).loggers, 'state');
+const fileOf = (
+  home: string,
+  { run, logger, destination }: Pick<LoggerState, 'run' | 'logger' | 'destination'>,
+): string => join(folderOf(home), `${run}.${logger}.${destination}.json`);
+
+/** Returns null if there is none, or one that cannot be read. */
+export function readLoggerState(home: string, run: string, { logger, digest }: Destination): LoggerState | null {
+  return read(fileOf(home, { run, logger, destination: digest }));
+}
+
+export function writeLoggerState(home: string, state: LoggerState): void {
+  mkdirSync(folderOf(home), { recursive: true });
+  writeAtomically(fileOf(home, state), `${JSON.stringify(state)}\n`);
+}
+
+/** Notes how many entries a logger has, and if that is all of a run that has ended. */
+export function noteWritten(
+  home: string,
+  run: string,
+  { logger, digest }: Destination,
+  { name, written, endedAt }: { name: string; written: number; endedAt: Date | null },
+): LoggerState {
+  const complete = endedAt?.toISOString() ?? null;
+  const state = { run, logger, destination: digest, name, written, failing_since: null, reason: null, complete };
+  const before = read(fileOf(home, state));
+  if (JSON.stringify(before) !== JSON.stringify(state)) writeLoggerState(home, state);
+  return state;
+}
+
+/** Notes why a logger fails. Returns true if this failure is another one than the last. */
+export function noteFailure(home: string, run: string, { logger, digest }: Destination, reason: string): boolean {
+  const key = { run, logger, destination: digest };
+  const before = read(fileOf(home, key)) ?? { ...key, name: run, written: 0, failing_since: null, reason: null };
+  try {
+    writeLoggerState(home, {
+      ...before,
+      failing_since: before.failing_since ?? new Date().toISOString(),
+      reason,
+      complete: null,
+    });
+  } catch {
+    // A full disk must not end the tries.
+  }
+  return before.reason !== reason;
+}
+
+/** Removes what is known of the loggers of a deleted run. What the loggers have stays. */
+export function removeLoggerStates(home: string, run: string): void {
+  for (const state of all(home)) if (state.run === run) rmSync(fileOf(home, state), { force: true });
+}
+
+/** Returns a sentence for each logger that fails. */
+export function loggerWarnings(home: string): string[] {
+  return all(home).flatMap(({ run, logger, failing_since: since, reason }) =>
+    since === null
+      ? []
+      : `the logger ${logger} of run ${run} has failed since ${since.slice(0, 16)}Z: ${reason}. The run goes on, and the logger is tried again; \`npx trialgate export-metrics ${run} --to ${logger}\` tries it now`,
+  );
+}
+
+function all(home: string): LoggerState[] {
+  try {
+    return readdirSync(folderOf(home)).flatMap((name) => read(join(folderOf(home), name)) ?? []);
+  } catch {
+    return [];
+  }
+}
+
+function read(file: string): LoggerState | null {
+  try {
+    return loggerState.parse(JSON.parse(readFileSync(file, 'utf8')));
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,87 @@
+import { oneLine } from '../../core/one-line.ts';
+import { sleep } from '../../core/sleep.ts';
+import type { Database } from '../../store/database.ts';
+import type { Destination } from './destination.ts';
+import { keyOf, readEntries, type RunLog } from './logger-entries.ts';
+import type { LoggerLocks } from './logger-locks.ts';
+import { LoggerProcess } from './logger-process.ts';
+import { noteWritten, type LoggerState } from './logger-state.ts';
+
+export type LogOptions = {
+  db: Database;
+  locks: LoggerLocks;
+  home: string;
+  runId: string;
+  destination: Destination;
+  read: () => Promise<RunLog>;
+  /** Absent: writes what there is. Else goes on until the run has ended, or has had nothing to write for so long. */
+  follow?: { pollMs: number; idleMs(): number };
+  onWritten?: () => void;
+};
+
+/** The number of entries that are read and written at once. */
+const AT_ONCE = 20;
+const MOST_OF_A_REASON = 500;
+
+/**
+ * Writes to one logger what it does not have yet of a run. The logger's own store tells what it has, so a killed, late or second logger writes
+ * each step once. Returns null if another process does this already.
+ */
+export async function writeLog(options: LogOptions, signal: AbortSignal): Promise<LoggerState | null> {
+  const { locks, runId, destination } = options;
+  const lock = await locks.take(`logger ${destination.logger} ${destination.digest} ${runId}`);
+  if (!lock) return null;
+  try {
+    const until = AbortSignal.any([signal, lock.lost]);
+    const program = await LoggerProcess.start(destination, until);
+    try {
+      return await writeAll(options, program, () => lock.confirmHeld(), until);
+    } finally {
+      await program.end();
+    }
+  } finally {
+    await lock.release();
+  }
+}
+
+async function writeAll(
+  { db, home, runId, destination, read, follow, onWritten }: LogOptions,
+  program: LoggerProcess,
+  confirmHeld: () => Promise<void>,
+  signal: AbortSignal,
+): Promise<LoggerState> {
+  const note = ({ name }: RunLog, endedAt: Date | null) =>
+    noteWritten(home, runId, destination, { name, written: program.written.size, endedAt });
+  for (let idleSince = Date.now(); ;) {
+    const log = await read();
+    const { endedAt, status, isSettling } = log;
+    if (program.opened !== null && program.opened !== log.name) await program.close('superseded', new Date());
+    if (program.opened === null) await program.open(log, runId);
+    const missing = log.entries.filter(({ id }) => !program.written.has(keyOf(id)));
+    for (let at = 0; at < missing.length; at += AT_ONCE) {
+      const entries = await readEntries(db, runId, missing.slice(at, at + AT_ONCE));
+      signal.throwIfAborted();
+      await confirmHeld();
+      await program.write(entries);
+      onWritten?.();
+      note(log, null);
+      idleSince = Date.now();
+    }
+    if (endedAt !== null && !isSettling) {
+      await program.close(status, endedAt);
+      return note(log, endedAt);
+    }
+    const state = note(log, null);
+    if (!follow || (!isSettling && Date.now() - idleSince > follow.idleMs())) {
+      await program.close('open', new Date());
+      return state;
+    }
+    await sleep(follow.pollMs, signal);
+  }
+}
+
+/** Returns why a logger failed, for people: without user and password of an address, and short. */
+export const reasonOf = (error: unknown): string =>
+  oneLine(error instanceof Error ? error.message : String(error))
+    .replaceAll(/\/\/[^\s/@]*@/g, '//')
+    .slice(0, MOST_OF_A_REASON);

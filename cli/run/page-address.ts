@@ -1,0 +1,27 @@
+import { connectionsOf } from '../config/connections.ts';
+import type { Deployment } from '../config/schema.ts';
+import { readTrial } from '../../store/queries/find-trials.ts';
+import { readRunHead } from '../../store/queries/read-run-head.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import { isTrialId, RUN_ID } from '../../core/ids.ts';
+import { withStore } from './connect.ts';
+
+/** Returns the address of the page on runs, without its key. */
+export const pageUrl = (deployment: Deployment): string => `${connectionsOf(deployment).gatewayUrl}/ui/`;
+
+/**
+ * Returns the address of the page, or of its view of a run or a trial, with the admin key. The key comes after `#`: a browser sends that
+ * part to no server, and the page removes it at once.
+ */
+export async function pageAddress(deployment: Deployment, id: string | undefined): Promise<string> {
+  const view = id === undefined ? '' : await viewOf(deployment, id);
+  return `${pageUrl(deployment)}${view}#key=${encodeURIComponent(connectionsOf(deployment).adminKey)}`;
+}
+
+async function viewOf(deployment: Deployment, id: string): Promise<string> {
+  return withStore(deployment, async (db) => {
+    if (RUN_ID.test(id) && (await readRunHead(db, id))) return `runs/${encodeURIComponent(id)}`;
+    if (isTrialId(id) && (await readTrial(db, id))) return `trials/${encodeURIComponent(id)}`;
+    throw new TrialgateError('not_found', `there is no run and no trial ${id}: "trialgate show" lists all runs`);
+  });
+}

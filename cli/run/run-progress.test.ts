@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest';
+import { progressTexts, statusLine } from './run-progress.ts';
+
+const preparing = { status: 'running', reason: null, title: 'preparing', trials: '' };
+const report = { phase: 'publish', waits_for: 'the trainer to load the model' };
+
+test('a run that has no trial yet says what it waits for', () => {
+  const text = 'r: preparing, publish: waits for the trainer to load the model';
+  expect(progressTexts('r', preparing, report)).toEqual([text, text]);
+});
+
+test('a run in a train step says how far the step is, and the log only that it trains', () => {
+  const training = { ...preparing, title: 'iteration 0', trials: '8 scored' };
+  const waiting = { phase: 'train', waits_for: 'the train step to version 1' };
+  expect(progressTexts('r', training, waiting, 'train, pack 3 of 12')).toEqual([
+    'r: iteration 0, train: train, pack 3 of 12',
+    'r: iteration 0, train',
+  ]);
+});
+
+test('the line of a run for `status` says what its step does, else what it waits for', () => {
+  const status = {
+    ...{ run: 'r', phase: 'train', iteration: 2, iterations: 10, take: 1, policy_version: 2, reason: null },
+    ...{ groups_ended: 8, groups_total: 8, trials: {}, groups: [], until: null, waits_for: 'the train step' },
+  };
+  expect(statusLine({ ...status, step: 'train, pack 3 of 12' })).toBe(
+    'run r: iteration 2 of 10, train: train, pack 3 of 12',
+  );
+  expect(statusLine({ ...status, step: null })).toBe('run r: iteration 2 of 10, train: waits for the train step');
+  expect(statusLine({ ...status, waits_for: null, step: null })).toBe('run r: iteration 2 of 10, train');
+});
+
+test('a run with trials says how many have which outcome, and a run with a reason says the reason', () => {
+  const rollout = { ...preparing, title: 'iteration 0', trials: '3 scored, 5 running' };
+  const waiting = { phase: 'rollout', waits_for: '8 trials for the batch' };
+  expect(progressTexts('r', rollout, waiting)).toEqual([
+    'r: iteration 0, rollout: 3 scored, 5 running',
+    'r: iteration 0, rollout',
+  ]);
+  const reason = 'waiting for engines: run q began to wait before this one';
+  expect(progressTexts('r', { ...preparing, reason }, report)).toEqual([
+    `r: preparing, publish: ${reason}`,
+    `r: preparing, ${reason}`,
+  ]);
+  expect(progressTexts('r', rollout, null)[1]).toBe('r: iteration 0, running');
+});

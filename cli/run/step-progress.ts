@@ -1,0 +1,53 @@
+import { defaultPayloadConverter } from '@temporalio/common';
+import type { Client } from '@temporalio/client';
+import proto from '@temporalio/proto';
+import { z } from 'zod';
+import type { RunStatusReport } from '../../workflows/messages.ts';
+
+/** The details of the GPU worker's heartbeats (`gpu-workers/trialgate_gpu/progress.py` writes them). */
+const heartbeat = z.object({
+  phase: z.string(),
+  epoch: z.number().optional(),
+  pack: z.number().optional(),
+  packs: z.number().optional(),
+  tokens: z.number().optional(),
+  replica: z.string().optional(),
+});
+type Heartbeat = z.output<typeof heartbeat>;
+
+/** Returns the workflow whose activity the run waits for in this phase, or null. */
+function workflowOf({ run, phase, iteration, take }: RunStatusReport): string | null {
+  if (phase === 'train') return `${run}/${iteration}.${take}`;
+  return phase === 'publish' ? `${run}/publish` : null;
+}
+
+/** Reads what the trainer or the publisher is doing inside the step under way. Returns null when there is no step, or nobody answers. */
+export async function readStepProgress(client: Client, report: RunStatusReport | null): Promise<string | null> {
+  const workflowId = report && workflowOf(report);
+  if (!workflowId) return null;
+  const { PENDING_ACTIVITY_STATE_STARTED: started } = proto.temporal.api.enums.v1.PendingActivityState;
+  const description = await client.workflow
+    .getHandle(workflowId)
+    .describe()
+    .catch(() => null);
+  for (const { state, heartbeatDetails } of description?.raw.pendingActivities ?? []) {
+    // An activity that waits for a worker still has the heartbeats of its earlier attempt.
+    if (state !== started) continue;
+    for (const payload of heartbeatDetails?.payloads ?? []) {
+      const said = heartbeat.safeParse(defaultPayloadConverter.fromPayload(payload));
+      if (said.success) return stepText(said.data);
+    }
+  }
+  return null;
+}
+
+/** Returns a heartbeat as text: "train, pack 3 of 12, 41,022 tokens". */
+export function stepText({ phase, epoch, pack, packs, tokens, replica }: Heartbeat): string {
+  return [
+    phase,
+    ...(epoch ? [`epoch ${epoch + 1}`] : []),
+    ...(pack !== undefined && packs !== undefined ? [`pack ${pack} of ${packs}`] : []),
+    ...(tokens === undefined ? [] : [`${tokens.toLocaleString('en')} tokens`]),
+    ...(replica === undefined ? [] : [replica]),
+  ].join(', ');
+}

@@ -1,0 +1,23 @@
+import { expect, test, vi } from 'vitest';
+import { gpuWorkerLaunch } from './workers.ts';
+
+const OPTIONS = { temporalAddress: '127.0.0.1:7233', home: '/home', device: 'cpu', trainerKeys: [], relay: null };
+
+test('the GPU worker learns where the keys of trainer servers are, and no key', () => {
+  const { env } = gpuWorkerLaunch({ ...OPTIONS, trainerKeys: ['server.example=TINKER_API_KEY'] });
+  expect(env?.['TRIALGATE_TRAINER_KEYS']).toBe('["server.example=TINKER_API_KEY"]');
+});
+
+test('the GPU worker gets from the environment how its ranks are started, and no other setting', () => {
+  const ranks = {
+    TRIALGATE_RANKS: '2',
+    TRIALGATE_LAUNCH: 'srun {python}',
+    TRIALGATE_GROUP_ADDRESS: 'node:29400',
+    TRIALGATE_PEAK_TFLOPS: '989',
+  };
+  for (const [name, value] of Object.entries({ ...ranks, TRIALGATE_HOLD: '/elsewhere' })) vi.stubEnv(name, value);
+  const { env } = gpuWorkerLaunch(OPTIONS);
+  vi.unstubAllEnvs();
+  expect(env).toMatchObject(ranks);
+  expect(env).not.toHaveProperty('TRIALGATE_HOLD');
+});

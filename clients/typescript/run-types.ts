@@ -1,0 +1,167 @@
+import type { Outcome } from './types.ts';
+
+type RunStatus = 'running' | 'blocked' | 'completed' | 'failed' | 'cancelled';
+type RunState = {
+  run_id: string;
+  status: RunStatus;
+  /** Why it is blocked or failed. */
+  reason: string | null;
+  created_at: number;
+  ended_at: number | null;
+  forked_from: string | null;
+  rescores: string | null;
+};
+/** `rewards`: the mean rewards of the newest 100 batches, the oldest first. */
+export type ListedRun = RunState & { iteration: number | null; rewards: number[] };
+export type RunList = { runs: ListedRun[]; next_cursor: string | null };
+
+export type Evaluation = {
+  id: string;
+  policy_version: number;
+  trials: number;
+  scored: number;
+  reward_mean: number | null;
+  /** The mean over tasks of the share of trials with a reward of 1 or more. */
+  pass_at_1: number | null;
+};
+export type RunDetails = RunState & {
+  config: unknown;
+  evaluations: Evaluation[];
+  quarantined: { task: string; reason: string; at: number }[];
+};
+
+export type Take = {
+  iteration: number;
+  take: number;
+  status: 'open' | 'done' | 'superseded';
+  policy_version: number;
+  trained_version: number | null;
+  skipped: string | null;
+  opened_at: number;
+  ended_at: number | null;
+  /** Seconds by phase. */
+  seconds: Record<string, number>;
+  metrics: Record<string, number>;
+  batch_metrics: Record<string, number>;
+  groups: number;
+  dropped_groups: number;
+  equal_groups: number;
+  /** The number of trials of each outcome; `open` while they run. A trial without an outcome counts by that of its last attempt, and as `cancelled` when the run has ended. */
+  trials: Record<string, number>;
+  /** Of the weighted rewards of its own trials. */
+  reward: { mean: number; median: number; std: number; count: number; passed: number } | null;
+};
+export type IterationList = { iterations: Take[]; next_from: number | null };
+
+export type DropReason = 'no_spread' | 'stale' | 'failed';
+export type ListedTrial = {
+  trial_id: string;
+  trial_index: number | null;
+  agent: string | null;
+  attempt: number;
+  outcome: Outcome | null;
+  /** Weighted. */
+  reward: number | null;
+  rewards: Record<string, number> | null;
+  reason: string | null;
+  calls: number;
+  tokens: number;
+  seconds: number | null;
+};
+export type ListedGroup = {
+  group_id: string;
+  kind: 'train' | 'eval';
+  iteration: number | null;
+  take: number | null;
+  /** True when its take was superseded, so that nothing of it counts. */
+  superseded: boolean;
+  task: string;
+  agent: string;
+  size: number;
+  policy_version: number;
+  dropped: DropReason | null;
+  opened_at: number;
+  ended_at: number | null;
+  variance: number | null;
+  trials: ListedTrial[];
+};
+export type GroupList = { run_status: RunStatus; groups: ListedGroup[]; next_offset: number | null };
+export type GroupFilter = {
+  iteration?: number;
+  take?: number;
+  group_id?: string;
+  evaluation?: string;
+  dropped?: DropReason;
+  offset?: number;
+  limit?: number;
+};
+
+export type DroppedWork = {
+  groups: { reason: DropReason; groups: number }[];
+  trials: { outcome: Outcome; trials: number; examples: string[] }[];
+  attempts: { reason: string; evidence: string | null; attempts: number; trials: string[] }[];
+  /** Calls of the iterations from `calls_since` on. */
+  calls: { reason: string; calls: number; trials: string[] }[];
+  calls_since: number;
+};
+
+export type ShownCall = {
+  call_id: string;
+  /** Its place among the calls of its attempt, from 1. */
+  number: number;
+  /** The number of the call that it continues; null: it begins a conversation, or begins one again. */
+  continues: number | null;
+  /** The call whose first messages it has too without continuing it, and how many. `characters` is for text completions. */
+  shares: { number: number; messages: number; characters: number } | null;
+  /**
+   * The messages of its request after those of the call that it continues or shares some with. Null is one that was sent before, too far back
+   * to be read here.
+   */
+  messages: unknown[];
+  /** The tools that the same call does not have. */
+  tools: unknown[] | null;
+  reply: unknown;
+  status: 'completed' | 'failed' | 'cancelled';
+  http_status: number;
+  reason: string | null;
+  untrainable: string | null;
+  continuation: 'clean' | 'drifted' | 'branched' | null;
+  finish_reason: string | null;
+  policy_version: number | null;
+  protocol: string;
+  prompt_tokens: number | null;
+  completion_tokens: number | null;
+  started_at: number;
+  first_token_at: number | null;
+  ended_at: number;
+};
+export type Transcript = {
+  session_id: string;
+  run_id: string | null;
+  run_status: RunStatus | null;
+  group_id: string | null;
+  task: string | null;
+  agent: string | null;
+  attempt: number;
+  current_attempt: number;
+  outcome: Outcome | null;
+  rewards: Record<string, number> | null;
+  reward: number | null;
+  reason: string | null;
+  /** Null on pages after the first, as `outputs` and `refusals` are. */
+  attempts:
+    | {
+        attempt: number;
+        outcome: Outcome | null;
+        reason: string | null;
+        evidence: string | null;
+        host: string | null;
+        seconds: Record<string, number>;
+      }[]
+    | null;
+  outputs: { program: string; stdout: string; stderr: string }[] | null;
+  refusals: { count: number; latest: { at: string; status: number; code: string; message: string }[] } | null;
+  calls: ShownCall[];
+  /** `after` this number reads the next calls. */
+  next: number | null;
+};

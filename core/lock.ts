@@ -1,0 +1,36 @@
+import { createHash } from 'node:crypto';
+import { createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** A lock that the kernel releases when its holder dies, in whatever way. */
+export type Lock = { release(): Promise<void> };
+
+/** Takes the lock of a folder and purpose, or returns null if another process has it. It is an abstract socket, which needs no file. */
+export async function takeLock(folder: string, purpose: string): Promise<Lock | null> {
+  const digest = createHash('sha256').update(folder).digest('hex').slice(0, 24);
+  const server = createServer((socket) => socket.destroy());
+  const taken = await new Promise<boolean>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) =>
+      error.code === 'EADDRINUSE' ? resolve(true) : reject(error),
+    );
+    server.listen(`\0trialgate-${purpose}-${digest}`, () => resolve(false));
+  });
+  if (taken) return null;
+  server.unref();
+  return { release: () => new Promise((resolve) => server.close(() => resolve())) };
+}
+
+/** Waits for the lock and takes it. Calls `onWait` at each unsuccessful try. */
+export async function awaitLock(
+  folder: string,
+  purpose: string,
+  signal: AbortSignal,
+  onWait = (): void => {},
+): Promise<Lock> {
+  for (;;) {
+    const lock = await takeLock(folder, purpose);
+    if (lock) return lock;
+    onWait();
+    await sleep(500, undefined, { signal });
+  }
+}

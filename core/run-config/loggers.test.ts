@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest';
+import { parseRunConfig } from './parse-run-config.ts';
+
+const withLoggers = (loggers: unknown) => parseRunConfig({ model: 'm', tasks: ['t'], iterations: 1, loggers }).loggers;
+
+test('a logger is a name, or a name with its settings', () => {
+  expect(withLoggers(['csv', { name: 'mlflow', tracking_uri: 'http://host:5000' }])).toEqual([
+    { name: 'csv' },
+    { name: 'mlflow', tracking_uri: 'http://host:5000' },
+  ]);
+});
+
+test.each([
+  ['an unknown name', ['tensorbord'], /loggers\.0: .*"tensorboard"\|"mlflow"\|"wandb"\|"trackio"\|"csv"/],
+  ['an unknown name with settings', [{ name: 'neptune' }], /loggers\.0: .*"tensorboard"\|"mlflow"/],
+  [
+    'a setting of another logger',
+    [{ name: 'csv', project: 'p' }],
+    /loggers\.0\.project: no setting of csv, which has `folder`/,
+  ],
+  [
+    'a setting that no logger has',
+    [{ name: 'wandb', projekt: 'p' }],
+    /loggers\.0\.projekt: unknown setting, did you mean `project`\?/,
+  ],
+  ['a logger that is named twice', ['csv', 'csv'], /loggers\.1: csv is named twice: name it once/],
+  ['an address without its protocol', [{ name: 'mlflow', tracking_uri: 'host:5000' }], /expected one such as http:/],
+  ['a project that no server takes', [{ name: 'wandb', project: 'team/coding' }], /loggers\.0\.project: has one of/],
+  ['a password', [{ name: 'mlflow', tracking_uri: 'http://me:secret@host' }], /MLFLOW_TRACKING_PASSWORD/],
+])('%s is refused with what to change', (_, loggers, message) => {
+  expect(() => withLoggers(loggers)).toThrow(message);
+});

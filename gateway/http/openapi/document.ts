@@ -1,0 +1,145 @@
+import { z } from 'zod';
+import { OPERATIONS, type Operation } from './operations.ts';
+import * as runSchemas from './run-schemas.ts';
+import * as schemas from './schemas.ts';
+import { RUN_ID, TRIAL_ID } from '../../../core/ids.ts';
+
+const named = {
+  Opening: schemas.opening,
+  Opened: schemas.opened,
+  Session: schemas.session,
+  Turn: schemas.turn,
+  Sample: schemas.sample,
+  Samples: schemas.samples,
+  SampleLine: schemas.sampleLine,
+  Summary: schemas.summary,
+  Page: schemas.page,
+  Reward: schemas.reported,
+  RewardReply: schemas.reportedReply,
+  Claim: schemas.claiming,
+  ClaimReply: schemas.claimReply,
+  Report: schemas.reporting,
+  ReportReply: schemas.reportingReply,
+  Completed: schemas.ended('completed'),
+  Deleted: schemas.ended('deleted'),
+  Deletion: schemas.deletion,
+  DeletedSessions: schemas.deletedSessions,
+  EngineList: schemas.engineList,
+  EngineChange: schemas.engineChange,
+  RunList: runSchemas.runList,
+  RunDetails: runSchemas.runDetails,
+  IterationList: runSchemas.iterationList,
+  GroupList: runSchemas.groupList,
+  DroppedWork: runSchemas.droppedWork,
+  Transcript: runSchemas.transcript,
+  Health: schemas.health,
+  Failure: schemas.failed,
+} satisfies Record<string, z.ZodType>;
+export type SchemaName = keyof typeof named;
+
+const refer = (name: SchemaName) => ({ $ref: `#/components/schemas/${name}` });
+
+/** The OpenAPI 3.1 document of all routes except the models' own, which the authors of their protocols describe. */
+export function openApiDocument(version: string) {
+  const paths: Record<string, Record<string, unknown>> = {};
+  for (const operation of OPERATIONS) (paths[operation.path] ??= {})[operation.method] = described(operation);
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Trialgate',
+      version,
+      description:
+        "The gateway's own routes. An agent's calls of the model go to its session's `base_url` with its `api_key`, in a protocol of OpenAI, Anthropic or Google, and are not part of this document.",
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: '/' }],
+    paths,
+    components: {
+      schemas: components(),
+      securitySchemes: {
+        admin: { type: 'http', scheme: 'bearer', description: "The deployment's admin key" },
+        run: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'The key of one run; `trialgate key RUN` prints it',
+        },
+        trial: {
+          type: 'http',
+          scheme: 'bearer',
+          description: "The session's own `api_key`, while its attempt is open",
+        },
+      },
+    },
+  };
+}
+
+const PATH_PARAMETERS = [
+  {
+    name: 'run_id',
+    in: 'path',
+    required: true,
+    description: 'The run’s id',
+    schema: { type: 'string', pattern: RUN_ID.source },
+  },
+  {
+    name: 'trial_id',
+    in: 'path',
+    required: true,
+    description: 'The trial’s id, percent-encoded because it may contain slashes',
+    schema: { type: 'string', pattern: TRIAL_ID.source },
+  },
+  {
+    name: 'sha256',
+    in: 'path',
+    required: true,
+    description: 'The SHA-256 of the bytes, in hex',
+    schema: { type: 'string', pattern: '^[0-9a-f]{64}$' },
+  },
+];
+
+function described({ id, summary, keys, path, query, body, reply, lines, failures }: Operation) {
+  const inPath = PATH_PARAMETERS.filter(({ name }) => path.includes(`{${name}}`));
+  const content =
+    typeof reply === 'string'
+      ? { [lines ? 'application/jsonl' : 'application/json']: { schema: refer(reply) } }
+      : { [reply.type]: { schema: { type: 'string' } } };
+  return {
+    operationId: id,
+    summary,
+    security: keys.map((key) => ({ [key]: [] })),
+    parameters: [...inPath, ...parametersOf(query)],
+    ...(body
+      ? { requestBody: { required: body.required, content: { 'application/json': { schema: refer(body.schema) } } } }
+      : {}),
+    responses: {
+      200: { description: lines ? 'One value a line' : 'Success', content },
+      ...Object.fromEntries(
+        Object.entries(failures).map(([status, description]) => [
+          status,
+          { description, content: { 'application/json': { schema: refer('Failure') } } },
+        ]),
+      ),
+    },
+  };
+}
+
+function parametersOf(query: z.ZodObject | undefined) {
+  return Object.entries(query?.shape ?? {}).map(([name, schema]) => ({
+    name,
+    in: 'query',
+    required: false,
+    schema: plain(z.toJSONSchema(schema)),
+  }));
+}
+
+/** Schemas that others refer to by name. Requests and replies share them, so a reply may have more fields than its schema. */
+function components(): Record<string, unknown> {
+  const registry = z.registry<{ id: string }>();
+  for (const [id, schema] of Object.entries(named)) registry.add(schema, { id });
+  const { schemas: made } = z.toJSONSchema(registry, { io: 'input', uri: (id) => `#/components/schemas/${id}` });
+  return Object.fromEntries(Object.entries(made).map(([id, schema]) => [id, plain(schema)]));
+}
+
+/** Returns a schema without `$schema` and `$id`, which have no place within a document. */
+const plain = (schema: object) =>
+  Object.fromEntries(Object.entries(schema).filter(([name]) => name !== '$schema' && name !== '$id'));

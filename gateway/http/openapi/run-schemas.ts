@@ -1,0 +1,225 @@
+import { z } from 'zod';
+import { EVALUATION_ID, GROUP_ID, RUN_ID } from '../../../core/ids.ts';
+import { CALL_STATUSES, CONTINUATIONS, DROPPED, GROUP_KINDS, OUTCOMES, RUN_STATUSES } from '../../../store/schema.ts';
+import { TAKE_STATUSES } from '../../../store/tables/iterations.ts';
+
+const seconds = z.number().describe('Seconds since the epoch');
+const durations = z.record(z.string(), z.number()).describe('Seconds by phase');
+const numbers = z.record(z.string(), z.number());
+const whole = (most: number) => z.coerce.number().int().min(0).max(most).describe(`A number from 0 to ${most}`);
+const limit = (most: number) => z.coerce.number().int().min(1).max(most).optional();
+
+export const runsQuery = z.strictObject({
+  cursor: z.string().regex(RUN_ID, 'the `next_cursor` of a page').optional(),
+  limit: limit(200),
+});
+export const iterationsQuery = z.strictObject({ from: whole(1_000_000_000).optional(), limit: limit(500) });
+export const groupsQuery = z.strictObject({
+  iteration: whole(1_000_000_000).optional(),
+  take: whole(1_000_000_000).optional(),
+  group_id: z.string().regex(GROUP_ID, 'the id of a group').optional(),
+  evaluation: z.string().regex(EVALUATION_ID, '`eval@{version}` or `eval@{version}.{n}`').optional(),
+  dropped: z.enum(DROPPED).optional(),
+  offset: whole(1_000_000).optional(),
+  limit: limit(200),
+});
+
+const runHead = {
+  run_id: z.string(),
+  status: z.enum(RUN_STATUSES),
+  reason: z.string().nullable().describe('Why it is blocked or failed'),
+  created_at: seconds,
+  ended_at: seconds.nullable(),
+  forked_from: z.string().nullable(),
+  rescores: z.string().nullable(),
+};
+export const listedRun = z.object({
+  ...runHead,
+  iteration: z.int().nullable().describe('The newest iteration; null before the first'),
+  rewards: z.array(z.number()).describe('The mean rewards of the newest 100 batches, the oldest first'),
+});
+export const runList = z.object({ runs: z.array(listedRun), next_cursor: z.string().nullable() });
+
+export const runDetails = z.object({
+  ...runHead,
+  config: z.unknown().describe('The run file with every default filled in'),
+  evaluations: z.array(
+    z.object({
+      id: z.string(),
+      policy_version: z.int(),
+      trials: z.int(),
+      scored: z.int(),
+      reward_mean: z.number().nullable(),
+      pass_at_1: z
+        .number()
+        .nullable()
+        .describe('The mean over tasks of the share of trials with a reward of 1 or more'),
+    }),
+  ),
+  quarantined: z.array(z.object({ task: z.string(), reason: z.string(), at: seconds })),
+});
+
+export const take = z.object({
+  iteration: z.int(),
+  take: z.int(),
+  status: z.enum(TAKE_STATUSES),
+  policy_version: z.int().describe('The version that it samples from'),
+  trained_version: z.int().nullable(),
+  skipped: z.string().nullable().describe('Why its step made no update'),
+  opened_at: seconds,
+  ended_at: seconds.nullable(),
+  seconds: durations,
+  metrics: numbers.describe('Of its train step'),
+  batch_metrics: numbers,
+  groups: z.int(),
+  dropped_groups: z.int(),
+  equal_groups: z.int().describe('Groups whose trials all have the same reward'),
+  trials: z
+    .record(z.string(), z.int())
+    .describe(
+      'The number of trials of each outcome; `open` while they run. A trial without an outcome counts by that of its last attempt, and as `cancelled` when the run has ended',
+    ),
+  reward: z
+    .object({ mean: z.number(), median: z.number(), std: z.number(), count: z.int(), passed: z.int() })
+    .nullable()
+    .describe('Of the weighted rewards of its own trials'),
+});
+export const iterationList = z.object({
+  iterations: z.array(take),
+  next_from: z.int().nullable().describe('`?from=` this number reads the next page'),
+});
+
+export const listedTrial = z.object({
+  trial_id: z.string(),
+  trial_index: z.int().nullable(),
+  agent: z.string().nullable(),
+  attempt: z.int(),
+  outcome: z.enum(OUTCOMES).nullable(),
+  reward: z.number().nullable().describe('Weighted'),
+  rewards: numbers.nullable(),
+  reason: z.string().nullable(),
+  calls: z.int(),
+  tokens: z.int().describe('Sampled tokens'),
+  seconds: z.number().nullable().describe('From the opening of its last attempt to its end'),
+});
+export const listedGroup = z.object({
+  group_id: z.string(),
+  kind: z.enum(GROUP_KINDS),
+  iteration: z.int().nullable(),
+  take: z.int().nullable(),
+  superseded: z.boolean().describe('Its take was superseded: nothing of it counts'),
+  task: z.string(),
+  agent: z.string(),
+  size: z.int(),
+  policy_version: z.int(),
+  dropped: z.enum(DROPPED).nullable(),
+  opened_at: seconds,
+  ended_at: seconds.nullable(),
+  variance: z.number().nullable().describe('The variance of the rewards'),
+  trials: z.array(listedTrial),
+});
+export const groupList = z.object({
+  run_status: z.enum(RUN_STATUSES),
+  groups: z.array(listedGroup),
+  next_offset: z.int().nullable(),
+});
+
+const examples = z.array(z.string()).describe('Up to 20 of the trials');
+export const droppedWork = z.object({
+  groups: z.array(z.object({ reason: z.enum(DROPPED), groups: z.int() })),
+  trials: z
+    .array(z.object({ outcome: z.enum(OUTCOMES), trials: z.int(), examples }))
+    .describe('Trials that were not scored'),
+  attempts: z
+    .array(z.object({ reason: z.string(), evidence: z.string().nullable(), attempts: z.int(), trials: examples }))
+    .describe('Attempts that ended by an infrastructure error'),
+  calls: z.array(z.object({ reason: z.string(), calls: z.int(), trials: examples })),
+  calls_since: z.int().describe('Calls are counted from this iteration on'),
+});
+
+const shownCall = z.object({
+  call_id: z.string(),
+  number: z.int().describe('Its place among the calls of its attempt, from 1'),
+  continues: z
+    .int()
+    .nullable()
+    .describe('The number of the call that it continues; null: it begins a conversation, or begins one again'),
+  shares: z
+    .object({ number: z.int(), messages: z.int(), characters: z.int() })
+    .nullable()
+    .describe(
+      'The call whose first messages it has too without continuing it, and how many; `characters` is for text completions',
+    ),
+  messages: z
+    .array(z.unknown())
+    .describe(
+      'Messages of its request after those of the call that it continues or shares some with; null: one that was sent before, too far back to be read here',
+    ),
+  tools: z.array(z.unknown()).nullable().describe('Tools that the same call does not have'),
+  reply: z.unknown(),
+  status: z.enum(CALL_STATUSES),
+  http_status: z.int(),
+  reason: z.string().nullable(),
+  untrainable: z.string().nullable(),
+  continuation: z.enum(CONTINUATIONS).nullable(),
+  finish_reason: z.string().nullable(),
+  policy_version: z.int().nullable(),
+  protocol: z.string(),
+  prompt_tokens: z.int().nullable(),
+  completion_tokens: z.int().nullable(),
+  started_at: seconds,
+  first_token_at: seconds.nullable(),
+  ended_at: seconds,
+});
+export const transcript = z.object({
+  session_id: z.string(),
+  run_id: z.string().nullable(),
+  run_status: z.enum(RUN_STATUSES).nullable(),
+  group_id: z.string().nullable(),
+  task: z.string().nullable(),
+  agent: z.string().nullable(),
+  attempt: z.int(),
+  current_attempt: z.int(),
+  outcome: z.enum(OUTCOMES).nullable(),
+  rewards: numbers.nullable(),
+  reward: z.number().nullable().describe('Weighted by its run'),
+  reason: z.string().nullable(),
+  attempts: z
+    .array(
+      z.object({
+        attempt: z.int(),
+        outcome: z.enum(OUTCOMES).nullable(),
+        reason: z.string().nullable(),
+        evidence: z.string().nullable(),
+        host: z.string().nullable(),
+        seconds: durations,
+      }),
+    )
+    .nullable()
+    .describe('Null on pages after the first, as `outputs` and `refusals` are'),
+  outputs: z.array(z.object({ program: z.string(), stdout: z.string(), stderr: z.string() })).nullable(),
+  refusals: z
+    .object({
+      count: z.int(),
+      latest: z.array(z.object({ at: z.string(), status: z.int(), code: z.string(), message: z.string() })),
+    })
+    .nullable(),
+  calls: z.array(shownCall),
+  next: z.int().nullable().describe('`?after=` this number reads the next calls'),
+});
+export const transcriptQuery = z.strictObject({
+  attempt: z.coerce.number().int().min(1).max(999_999_999).optional(),
+  after: whole(1_000_000).optional(),
+  limit: limit(500),
+});
+
+export type ListedRun = z.output<typeof listedRun>;
+export type RunList = z.output<typeof runList>;
+export type RunDetails = z.output<typeof runDetails>;
+export type Take = z.output<typeof take>;
+export type IterationList = z.output<typeof iterationList>;
+export type ListedGroup = z.output<typeof listedGroup>;
+export type GroupList = z.output<typeof groupList>;
+export type DroppedWork = z.output<typeof droppedWork>;
+export type ShownCall = z.output<typeof shownCall>;
+export type Transcript = z.output<typeof transcript>;

@@ -1,0 +1,273 @@
+import { and, eq, lt } from 'drizzle-orm';
+import { beforeAll, expect, test } from 'vitest';
+import { ADMIN_KEY, useSharedGateway } from '../../tests/support/harness/gateways.ts';
+import { recordLosses, recordRun, recordConversation } from '../../tests/support/scenarios/recorded-run.ts';
+import { calls, groups as groupRows, iterations, runs } from '../../store/schema.ts';
+import { contentOf } from '../../store/calls/content.ts';
+import { itemKey } from '../../store/calls/outline.ts';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { recordCalls, type CallRecord } from '../../store/queries/record-calls.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
+import * as schemas from './openapi/run-schemas.ts';
+
+const gateway = useSharedGateway();
+const TEXTS = {
+  system: 'Be brief.',
+  user: 'Repair it.',
+  reply: 'I look.',
+  name: 'read',
+  tool: 'a.py',
+  output: 'x = 1',
+};
+
+beforeAll(async () => {
+  await recordRun(gateway.db, 'run', { iterations: 3, groups: 2, size: 4 });
+  await recordLosses(gateway.db, 'run', 2);
+  await recordConversation(gateway.db, { trialId: 'talk', place: { runId: 'run', groupId: 'run/2.1/0' } }, TEXTS, 0.5);
+});
+
+const read = async (path: string) => (await gateway.admin('GET', path)).json();
+
+test('the replies about runs match the schemas of the API document exactly', async () => {
+  for (const [path, schema] of [
+    ['/runs', schemas.runList],
+    ['/runs/run', schemas.runDetails],
+    ['/runs/run/iterations', schemas.iterationList],
+    ['/runs/run/groups', schemas.groupList],
+    ['/runs/run/dropped', schemas.droppedWork],
+    ['/sessions/talk/transcript', schemas.transcript],
+  ] as const) {
+    const reply = await read(path);
+    expect(schema.parse(reply)).toEqual(reply);
+  }
+});
+
+test('runs are listed page by page, the newest first, with the mean rewards of their batches', async () => {
+  const old = { id: 'older', config: {}, createdAt: new Date(0) };
+  await gateway.db.insert(runs).values(old).onConflictDoNothing();
+  const first = await read('/runs?limit=1');
+  expect(first).toMatchObject({ runs: [{ run_id: 'run', iteration: 2 }], next_cursor: 'run' });
+  expect(first.runs[0].rewards).toHaveLength(3);
+  expect(await read('/runs?limit=1&cursor=run')).toMatchObject({
+    runs: [{ run_id: 'older', iteration: null, rewards: [] }],
+    next_cursor: null,
+  });
+});
+
+test('iterations are read page by page with the rewards, outcomes and metrics of their own trials', async () => {
+  const page = await read('/runs/run/iterations?limit=2');
+  expect(page.iterations.map(({ iteration }: { iteration: number }) => iteration)).toEqual([0, 1]);
+  expect(page.next_from).toBe(2);
+  expect(page.iterations[0]).toMatchObject({
+    groups: 2,
+    trials: { scored: 8 },
+    reward: { count: 8 },
+    metrics: { 'actor/lr': 1e-6 },
+    seconds: { batch: 0.2 },
+  });
+  const { rewards } = (await read('/runs?limit=1')).runs[0];
+  expect(page.iterations[1].reward.mean).toBeCloseTo(rewards[1], 12);
+  expect(await read('/runs/run/iterations?from=2')).toMatchObject({
+    iterations: [{ iteration: 2, dropped_groups: 1, trials: { scored: 9, truncated: 1, agent_error: 1 } }],
+    next_from: null,
+  });
+});
+
+test('groups come with their trials, those whose rewards vary most first', async () => {
+  const { groups } = await read('/runs/run/groups?iteration=2');
+  const variances = groups.map(({ variance }: { variance: number | null }) => variance ?? -1);
+  expect(variances).toEqual(variances.toSorted((a: number, b: number) => b - a));
+  expect(variances[0]).toBeGreaterThan(0);
+  expect(groups.at(-1)).toMatchObject({ dropped: 'stale', variance: null, trials: [{ attempt: 2 }, { attempt: 1 }] });
+  expect((await read('/runs/run/groups?dropped=stale')).groups).toHaveLength(1);
+  expect((await read('/runs/run/groups?evaluation=eval@0')).groups).toHaveLength(4);
+  expect(await read('/runs/run/groups?iteration=2&limit=2')).toMatchObject({ next_offset: 2 });
+});
+
+test('lost work is counted by reason', async () => {
+  expect(await read('/runs/run/dropped')).toEqual({
+    groups: [{ reason: 'stale', groups: 1 }],
+    trials: expect.arrayContaining([
+      { outcome: 'truncated', trials: 1, examples: ['run-2.1-90-0'] },
+      { outcome: 'agent_error', trials: 1, examples: ['run-2.1-90-1'] },
+    ]),
+    attempts: [{ reason: 'the host was lost', evidence: 'host', attempts: 1, trials: ['run-2.1-90-0'] }],
+    calls: [{ reason: 'truncated_sampling', calls: 1, trials: ['run-2.1-90-0'] }],
+    calls_since: 0,
+  });
+});
+
+test('a transcript has each message once, and says which call each call continues', async () => {
+  const whole = await read('/sessions/talk/transcript');
+  expect(whole).toMatchObject({ reward: 0.5, outcome: 'scored', next: null, attempts: [{ attempt: 1 }] });
+  const [first, second] = whole.calls;
+  expect([first.continues, second.continues]).toEqual([null, 1]);
+  expect(first.messages.map(({ role }: { role: string }) => role)).toEqual(['system', 'user']);
+  expect(second.messages).toEqual([{ role: 'tool', tool_call_id: 'a', content: 'x = 1' }]);
+  expect([first.tools, second.tools]).toEqual([expect.any(Array), null]);
+  expect(second.reply).toMatchObject({ content: 'Done. I look.' });
+  expect(await read('/sessions/talk/transcript?limit=1')).toMatchObject({ calls: [first], next: 1 });
+  expect(await read('/sessions/talk/transcript?after=1')).toMatchObject({ calls: [second], next: null });
+});
+
+/** Calls of one trial, each with one more message than the one before. */
+async function recordLong(trialId: string, many: number): Promise<CallRecord[]> {
+  await openAttempt(gateway.db, { trialId, attempt: 1 });
+  const records: CallRecord[] = [];
+  const messages: unknown[] = [{ role: 'system', content: 'Be brief.' }];
+  const keys: string[] = messages.map((message) => itemKey(contentOf(message)));
+  const ids = Array.from({ length: 10 }, (_, i) => i);
+  for (let i = 0; i < many; i++) {
+    const before = records.at(-1);
+    const base = before && {
+      callId: before.id,
+      tokenIds: Int32Array.from(ids),
+      lists: { messages: [...keys] },
+      text: '',
+    };
+    const message = { role: 'user', content: `message ${i}` };
+    messages.push(message);
+    keys.push(itemKey(contentOf(message)));
+    ids.push(i, i);
+    records.push(
+      callRecord({
+        trialId,
+        request: { messages: [...messages] },
+        base: base ?? null,
+        parentId: before?.id ?? null,
+        continuation: before ? 'clean' : null,
+        promptTokenIds: Int32Array.from(ids),
+        response: { choices: [{ message: { role: 'assistant', content: `reply ${i}` } }] },
+      }),
+    );
+  }
+  for (const record of records) await recordCalls(gateway.db, [record]);
+  return records;
+}
+
+test('a page of a transcript is read without the calls before it, and has the number of each call and the length of its whole prompt', async () => {
+  await recordLong('long', 60);
+  // Whoever loaded these would fail.
+  await gateway.db
+    .update(calls)
+    .set({ request: Buffer.from('no JSON'), response: Buffer.from('no JSON') })
+    .where(and(eq(calls.trialId, 'long'), lt(calls.sharedIds, 90)));
+  const page = await read('/sessions/long/transcript?after=50&limit=3');
+  expect(page.calls.map(({ number, continues }: { number: number; continues: number }) => [number, continues])).toEqual(
+    [
+      [51, 50],
+      [52, 51],
+      [53, 52],
+    ],
+  );
+  expect(page.calls[1]).toMatchObject({
+    messages: [{ content: 'message 51' }],
+    reply: { content: 'reply 51' },
+    prompt_tokens: 10 + 2 * 52,
+  });
+  expect([page.next, page.attempts, page.outputs, page.refusals]).toEqual([53, null, null, null]);
+  expect(await read('/sessions/long/transcript?after=59')).toMatchObject({ calls: [{ number: 60 }], next: null });
+});
+
+test('a call that begins its conversation again continues none: it says how many messages it shares, and with which call', async () => {
+  const [, second] = await recordLong('compacted', 2);
+  const kept = { role: 'system', content: 'Be brief.' };
+  const sentBefore = { role: 'user', content: 'message 0' };
+  const summary = { role: 'user', content: 'A summary of what was said.' };
+  const key = (message: unknown): string => itemKey(contentOf(message));
+  const again = callRecord({
+    trialId: 'compacted',
+    request: { messages: [kept, summary, sentBefore] },
+    base: second
+      ? {
+          callId: second.id,
+          tokenIds: Int32Array.of(),
+          lists: { messages: [key(kept), key(sentBefore), key({ role: 'user', content: 'message 1' })] },
+          text: '',
+        }
+      : null,
+    known: new Set([key(sentBefore)]),
+    continuation: 'branched',
+    promptTokenIds: Int32Array.of(1, 2),
+  });
+  await recordCalls(gateway.db, [again]);
+  expect(await read('/sessions/compacted/transcript?after=2')).toMatchObject({
+    // The last one is found in a call before the page.
+    calls: [{ number: 3, continues: null, shares: { number: 2, messages: 1 }, messages: [summary, sentBefore] }],
+  });
+  expect(await read('/sessions/compacted/tokens')).toEqual(await read('/sessions/compacted/samples'));
+});
+
+test('after a redo the groups of both takes are told apart, and only those of the last take count as dropped work', async () => {
+  await recordRun(gateway.db, 'redone', { iterations: 1, groups: 2, size: 2 });
+  await recordLosses(gateway.db, 'redone', 0);
+  const first = eq(iterations.runId, 'redone');
+  await gateway.db.update(iterations).set({ status: 'superseded' }).where(first);
+  await gateway.db
+    .insert(iterations)
+    .values({ runId: 'redone', iteration: 0, take: 2, policyVersion: 0, trainedVersion: null });
+  const { groups } = await read('/runs/redone/groups?iteration=0&take=1');
+  expect(groups.map(({ superseded }: { superseded: boolean }) => superseded)).toEqual([true, true, true]);
+  expect((await read('/runs/redone/groups?iteration=0&take=2')).groups).toEqual([]);
+  expect(await read('/runs/redone/dropped')).toMatchObject({ groups: [], trials: [], attempts: [], calls: [] });
+  // All takes of an iteration are on one page, whatever its limit.
+  expect(await read('/runs/redone/iterations?limit=1')).toMatchObject({
+    iterations: [{ take: 1 }, { take: 2 }],
+    next_from: 1,
+  });
+});
+
+test('a trial without an outcome is open while its run goes on, and cancelled when the run has ended', async () => {
+  await gateway.db.insert(runs).values({ id: 'cut', config: {} });
+  await gateway.db.insert(iterations).values({ runId: 'cut', iteration: 0, take: 1, policyVersion: 0 });
+  const place = { runId: 'cut', groupId: 'cut/0.1/0' };
+  await gateway.db.insert(groupRows).values({
+    id: place.groupId,
+    runId: 'cut',
+    kind: 'train',
+    iteration: 0,
+    take: 1,
+    ordinal: 0,
+    task: 't',
+    agent: 'a',
+    size: 1,
+    policyVersion: 0,
+  });
+  await openAttempt(gateway.db, { trialId: 'cut-trial', attempt: 1, ...place });
+  expect(await read('/runs/cut/iterations')).toMatchObject({ iterations: [{ trials: { open: 1 } }] });
+  await gateway.db.update(runs).set({ status: 'failed' }).where(eq(runs.id, 'cut'));
+  expect(await read('/runs/cut/iterations')).toMatchObject({ iterations: [{ trials: { cancelled: 1 } }] });
+});
+
+test('an agent’s own key opens no route that reads runs; an unknown run or session gets 404', async () => {
+  const trial = await gateway.trial({ runId: 'run', groupId: 'run/2.1/0' });
+  const paths = [
+    '/runs',
+    '/runs/run',
+    '/runs/run/iterations',
+    '/runs/run/groups',
+    '/runs/run/dropped',
+    `/sessions/${trial.id}/transcript`,
+    `/sessions/${trial.id}/tokens`,
+  ];
+  for (const path of paths)
+    for (const authorization of ['', `Bearer ${trial.key}`])
+      expect([path, (await fetch(`${gateway.gateway.url}${path}`, { headers: { authorization } })).status]).toEqual([
+        path,
+        401,
+      ]);
+  for (const path of ['/runs/none', '/runs/none/groups', '/runs/%00', '/sessions/none/transcript'])
+    expect([path, (await gateway.admin('GET', path)).status]).toEqual([path, 404]);
+  for (const path of ['/runs?limit=0', '/runs/run/groups?dropped=other', '/runs/run/iterations?from=-1'])
+    expect([path, (await gateway.admin('GET', path)).status]).toEqual([path, 400]);
+});
+
+test('a gateway without the built page says how to build it', async () => {
+  await gateway.restart({ page: '/nowhere' });
+  const reply = await fetch(`${gateway.gateway.url}/ui/`, { headers: { authorization: `Bearer ${ADMIN_KEY}` } });
+  expect(reply.status).toBe(404);
+  expect((await reply.json()).error).toMatchObject({
+    code: 'page_not_built',
+    message: expect.stringContaining('npm run page'),
+  });
+});

@@ -1,0 +1,164 @@
+import { epochSeconds } from '../../core/epoch-seconds.ts';
+import { Hono } from 'hono';
+import { RUN_ID } from '../../core/ids.ts';
+import { countDropped } from '../../store/queries/count-dropped.ts';
+import { listGroups, type ListedGroup } from '../../store/queries/list-groups.ts';
+import { listRuns } from '../../store/queries/list-runs.ts';
+import { readEvaluations } from '../../store/queries/read-evaluations.ts';
+import { readIterations, type TakeRow } from '../../store/queries/read-iterations.ts';
+import { readRunHead, type RunHead } from '../../store/queries/read-run-head.ts';
+import { check } from '../check.ts';
+import { Failure } from '../failure.ts';
+import { requireAdmin } from './auth.ts';
+import type { GatewayDeps, GatewayEnv } from './deps.ts';
+import { groupsQuery, iterationsQuery, runsQuery } from './openapi/run-schemas.ts';
+import type { DroppedWork, GroupList, IterationList, RunDetails, RunList, Take } from './openapi/run-schemas.ts';
+import { readForPage } from './read-for-page.ts';
+
+const ENDED: ReadonlySet<string> = new Set(['completed', 'failed', 'cancelled']);
+/** The most takes that are read of one iteration. People open far fewer. */
+const MOST_TAKES = 10_000;
+
+/** Reads runs, their iterations and their groups from the record, for the page and for programs. */
+export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
+  const app = new Hono<GatewayEnv>();
+  const { reader } = deps;
+
+  app.get('/runs', async (c) => {
+    requireAdmin(deps, c.req.raw.headers);
+    const { cursor, limit = 50 } = check(runsQuery, c.req.query());
+    const found = await readForPage(deps, () => listRuns(reader, { after: cursor, limit: limit + 1 }));
+    const runs = found.slice(0, limit).map((run) => ({ ...head(run), iteration: run.iteration, rewards: run.rewards }));
+    const reply: RunList = { runs, next_cursor: found.length > limit ? (runs.at(-1)?.run_id ?? null) : null };
+    return c.json(reply);
+  });
+
+  const runOf = async (headers: Headers, runId: string): Promise<RunHead> => {
+    requireAdmin(deps, headers);
+    const run = RUN_ID.test(runId) ? await readForPage(deps, () => readRunHead(reader, runId)) : null;
+    if (run) return run;
+    throw new Failure(404, 'not_found', `there is no run ${JSON.stringify(runId)}`, { retryable: false });
+  };
+
+  app.get('/runs/:run', async (c) => {
+    const run = await runOf(c.req.raw.headers, c.req.param('run'));
+    const evaluations = await readForPage(deps, () => readEvaluations(reader, run.id, run.weights));
+    const reply: RunDetails = {
+      ...head(run),
+      config: run.config,
+      evaluations: evaluations.map(({ id, policyVersion, trials, scored, rewardMean, passAt1 }) => ({
+        id,
+        policy_version: policyVersion,
+        trials,
+        scored,
+        reward_mean: rewardMean,
+        pass_at_1: passAt1,
+      })),
+      quarantined: run.quarantined.map(({ task, reason, at }) => ({ task, reason, at: epochSeconds(at) })),
+    };
+    return c.json(reply);
+  });
+
+  app.get('/runs/:run/iterations', async (c) => {
+    const { id, weights, status } = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { from = 0, limit = 200 } = check(iterationsQuery, c.req.query());
+    const wanted = { from, limit: limit + 1, weights, hasEnded: ENDED.has(status) };
+    const found = await readForPage(deps, () => readIterations(reader, id, wanted));
+    const { shown, next, only } = wholeIterations(found, limit);
+    if (only !== null) {
+      // One iteration has more takes than a page: they are read all.
+      const all = { ...wanted, from: only, to: only, limit: MOST_TAKES };
+      shown.push(...(await readForPage(deps, () => readIterations(reader, id, all))));
+    }
+    const reply: IterationList = { iterations: shown.map(takeOf), next_from: next };
+    return c.json(reply);
+  });
+
+  app.get('/runs/:run/groups', async (c) => {
+    const { id, weights, status } = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { group_id, offset = 0, limit = 100, ...filter } = check(groupsQuery, c.req.query());
+    const found = await readForPage(deps, () =>
+      listGroups(reader, id, { ...filter, group: group_id }, { offset, limit: limit + 1, weights }),
+    );
+    const reply: GroupList = {
+      run_status: status,
+      groups: found.slice(0, limit).map(groupOf),
+      next_offset: found.length > limit ? offset + limit : null,
+    };
+    return c.json(reply);
+  });
+
+  app.get('/runs/:run/dropped', async (c) => {
+    const { id } = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { callsSince, ...dropped } = await readForPage(deps, () => countDropped(reader, id));
+    const reply: DroppedWork = { ...dropped, calls_since: callsSince };
+    return c.json(reply);
+  });
+  return app;
+}
+
+/** Leaves out the last iteration of a page that may lack takes. `only` is the iteration that fills the page alone. */
+function wholeIterations(found: readonly TakeRow[], limit: number) {
+  if (found.length <= limit) return { shown: [...found], next: null, only: null };
+  const last = found.at(-1)?.iteration ?? 0;
+  const before = found.filter(({ iteration }) => iteration < last);
+  return before.length > 0 ? { shown: before, next: last, only: null } : { shown: before, next: last + 1, only: last };
+}
+
+const head = (run: Omit<RunHead, 'config' | 'nextVersion' | 'resumedAt' | 'weights' | 'quarantined'>) => ({
+  run_id: run.id,
+  status: run.status,
+  reason: run.reason,
+  created_at: epochSeconds(run.createdAt),
+  ended_at: run.endedAt && epochSeconds(run.endedAt),
+  forked_from: run.forkedFrom,
+  rescores: run.rescores,
+});
+
+const takeOf = (row: TakeRow): Take => ({
+  iteration: row.iteration,
+  take: row.take,
+  status: row.status,
+  policy_version: row.policyVersion,
+  trained_version: row.trainedVersion,
+  skipped: row.skipped,
+  opened_at: epochSeconds(row.openedAt),
+  ended_at: row.endedAt && epochSeconds(row.endedAt),
+  seconds: row.seconds,
+  metrics: row.metrics,
+  batch_metrics: row.batchMetrics,
+  groups: row.groups,
+  dropped_groups: row.dropped,
+  equal_groups: row.equal,
+  trials: row.trials,
+  reward: row.reward,
+});
+
+const groupOf = (row: ListedGroup) => ({
+  group_id: row.id,
+  kind: row.kind,
+  iteration: row.iteration,
+  take: row.take,
+  superseded: row.superseded,
+  task: row.task,
+  agent: row.agent,
+  size: row.size,
+  policy_version: row.policyVersion,
+  dropped: row.dropped,
+  opened_at: epochSeconds(row.openedAt),
+  ended_at: row.endedAt && epochSeconds(row.endedAt),
+  variance: row.variance,
+  trials: row.trials.map((trial) => ({
+    trial_id: trial.id,
+    trial_index: trial.trialIndex,
+    agent: trial.agent,
+    attempt: trial.attempt,
+    outcome: trial.outcome,
+    reward: trial.reward,
+    rewards: trial.rewards,
+    reason: trial.reason,
+    calls: trial.usedCalls,
+    tokens: trial.usedTokens,
+    seconds: trial.seconds,
+  })),
+});

@@ -1,0 +1,1 @@
+"""Drives a trainer server that speaks Tinker's API."""

@@ -1,0 +1,124 @@
+"""Tests the sum that says whether a model fits, on models that have shapes and no memory."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from conftest import make_tiny_model
+
+from ..errors import GpuWorkerError
+from ..lora import Lora, add_adapter
+from . import fit
+from .fit import LEAST_ACTIVATIONS, main_memory, needed, require_room, share_of, what_lacks
+from .world import World
+
+BF16, F32, CPU = torch.bfloat16, torch.float32, torch.device("cpu")
+WIDTH, HALF, VOCABULARY, HEADS, LAYERS = 64, 32, 1000, 4, 3
+ATTENTION = 4 * WIDTH * WIDTH
+MLP = 3 * WIDTH * HALF
+LAYER = ATTENTION + MLP + 2 * WIDTH
+OUTSIDE = 2 * VOCABULARY * WIDTH + WIDTH
+TOTAL = OUTSIDE + LAYERS * LAYER
+LOGITS = 2 * 4 * 512 * VOCABULARY
+LAST = {
+    "a chunk's gradient of the head": 2 * VOCABULARY * WIDTH,
+    "logits": LOGITS,
+    "activations at least": LEAST_ACTIVATIONS,
+}
+ADAPTER = Lora(rank=4, alpha=8.0, target_modules=["q_proj"], seed=0)
+
+
+def shapes_of(kind="llama", lora=None, **settings):
+    size = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": HALF, "num_hidden_layers": LAYERS}
+    heads = {"num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": WIDTH // HEADS}
+    config = AutoConfig.for_model(kind, **(size | heads | {"pad_token_id": 0} | settings))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+        if lora is not None:
+            add_adapter(model, lora)
+    return model
+
+
+def test_one_rank_needs_master_weights_moments_gradient_and_a_copy_to_compute_with():
+    parts = {"float32 weights": 4 * TOTAL, "moments": 8 * TOTAL, "gradient": 4 * TOTAL, "compute weights": 2 * TOTAL}
+    assert needed(shapes_of(), 1, BF16, offload=False) == parts | LAST
+    assert needed(shapes_of(), 1, F32, offload=False)["compute weights"] == 4 * TOTAL
+
+
+def test_a_rank_of_several_needs_its_part_the_weights_of_two_layers_and_the_largest_gradient_that_is_summed():
+    share = TOTAL // 4
+    assert (
+        needed(shapes_of(), 4, BF16, offload=False)
+        == {
+            "float32 weights": 4 * share,
+            "moments": 8 * share,
+            "gradient": 4 * share,
+            "gathered weights": 2 * (OUTSIDE + 2 * LAYER),
+            "the head's gradient": 4 * VOCABULARY * WIDTH,
+            "gradient while it is summed": (2 + 4) * (VOCABULARY * WIDTH + WIDTH),
+        }
+        | LAST
+    )
+    few_words = needed(shapes_of(vocab_size=8), 4, BF16, offload=False)
+    assert few_words["gradient while it is summed"] == (2 + 4) * LAYER
+
+
+def test_offloading_moves_weights_moments_and_gradient_from_the_device_to_main_memory_beside_the_written_state():
+    model, share = shapes_of(), TOTAL // 4
+    assert not {"float32 weights", "moments", "gradient"} & needed(model, 4, BF16, offload=True).keys()
+    state = {"state that is written": 12 * share}
+    assert main_memory(model, 4, BF16, offload=False) == state
+    kept = {"float32 weights": 4 * share, "moments": 8 * share, "gradient": 4 * share}
+    assert main_memory(model, 4, BF16, offload=True) == state | kept
+
+
+def test_with_an_adapter_only_its_weights_have_moments_and_the_base_is_kept_in_the_compute_dtype():
+    model, adapter = shapes_of(lora=ADAPTER), LAYERS * 2 * 4 * WIDTH
+    one, four = (needed(model, ranks, BF16, offload=False) for ranks in (1, 4))
+    assert (one["moments"], one["compute weights"]) == (8 * adapter, 2 * (TOTAL + adapter))
+    assert one["float32 weights of the self-check"] == 4 * (OUTSIDE + LAYER + 2 * 4 * WIDTH)
+    assert (four["moments"], four["frozen weights"]) == (8 * adapter // 4, 2 * TOTAL // 4)
+    assert "the head's gradient" not in four and "a chunk's gradient of the head" not in four
+
+
+def test_a_tensor_with_fewer_rows_than_ranks_is_whole_rows_on_the_first_ranks():
+    experts = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": HALF, "mlp_only_layers": []}
+    model = shapes_of("qwen3_moe", **experts)
+    # 6 experts over 4 ranks: the first ones have two of them.
+    of_experts = [p for name, p in model.named_parameters() if ".experts." in name]
+    assert {p.shape[0] for p in of_experts} == {6}
+    even = sum(p.numel() for p in model.parameters()) // 4
+    assert share_of(model, 4, trained=True) >= even + sum(p.numel() for p in of_experts) // 12
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_the_ranks_of_a_cpu_share_the_main_memory_of_their_host(monkeypatch, offload):
+    model = shapes_of()
+    one = sum((needed(model, 2, BF16, offload=False) | main_memory(model, 2, BF16, offload=False)).values())
+    for room, fits in ((2 * one, True), (2 * one - 1, False)):
+        monkeypatch.setattr(fit, "main_memory_room", lambda room=room: room)
+        assert (what_lacks(model, CPU, 2, 2, BF16, offload=offload) is None) == fits
+
+
+def test_main_memory_has_room_for_the_whole_model_that_the_first_rank_reads(monkeypatch):
+    # The state of an adapter is small.
+    model, gpu = shapes_of(lora=ADAPTER), SimpleNamespace(total_memory=1 << 40)
+    read = 2 * sum(each.numel() for each in model.parameters())
+    assert read > sum(main_memory(model, 4, BF16, offload=False).values()) * 4
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    for room, fits in ((read, True), (read - 1, False)):
+        monkeypatch.setattr(fit, "main_memory_room", lambda room=room: room)
+        assert (what_lacks(model, torch.device("cuda", 0), 4, 4, BF16, offload=False) is None) == fits
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_sum(tmp_path, monkeypatch):
+    folder = make_tiny_model(tmp_path / "model")
+    monkeypatch.setattr(fit, "main_memory_room", lambda: 1 << 27)
+    with pytest.raises(
+        GpuWorkerError,
+        match=r"does not fit on 1 rank\(s\): each needs .* GiB moments .* = 0\.3 GiB, and the main memory",
+    ) as caught:
+        require_room(folder, CPU, World(), BF16, offload=False)
+    assert caught.value.kind == "DoesNotFit"

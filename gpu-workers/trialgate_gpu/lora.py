@@ -1,0 +1,142 @@
+"""Adds a LoRA adapter to a model, and writes it in peft's format.
+
+A checkpoint with an adapter has `adapter_model.safetensors`, `adapter_config.json` and `base/`, a folder of links to
+the base model's files, whose checksums are in the manifest.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import Linear, LoraLayer
+from torch import nn
+from transformers import PreTrainedModel
+
+from .errors import GpuWorkerError
+
+ADAPTER = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+BASE = "base"
+ALL_LINEAR = "all-linear"
+# Before the name of each module in peft's files.
+PEFT_PREFIX = "base_model.model."
+NAME = "default"
+
+
+@dataclass(frozen=True)
+class Lora:
+    """`seed` draws the first A; the first B is 0, so that version 0 is the base model."""
+
+    rank: int
+    alpha: float
+    target_modules: str | list[str]
+    # A fork may have another seed; it goes on with its parent's adapter.
+    seed: int = field(compare=False)
+
+    @staticmethod
+    def from_settings(given: dict[str, Any]) -> Lora | None:
+        """Returns None when `given`, settings of a run file, asks for no adapter."""
+        if not given.get("lora_rank"):
+            return None
+        return Lora(given["lora_rank"], float(given["lora_alpha"]), given["target_modules"], given["seed"])
+
+    def config(self) -> LoraConfig:
+        return LoraConfig(r=self.rank, lora_alpha=self.alpha, target_modules=self.target_modules, task_type="CAUSAL_LM")
+
+    def __str__(self) -> str:
+        targets = self.target_modules if isinstance(self.target_modules, str) else ", ".join(self.target_modules)
+        return f"lora_rank {self.rank}, lora_alpha {self.alpha:g}, target_modules {targets}"
+
+
+def add_adapter(model: PreTrainedModel, lora: Lora) -> None:
+    """Adds the adapter to the linear layers that `target_modules` names, and freezes all other parameters.
+
+    Raises `BadSettings` when a target is none of the model's linear layers, or is its output head.
+    """
+    linear = sorted({name.rsplit(".", 1)[-1] for name, part in model.named_modules() if isinstance(part, nn.Linear)})
+    head = next((name for name, part in model.named_modules() if part is model.get_output_embeddings()), None)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(lora.seed)
+            inject_adapter_in_model(lora.config(), model, NAME)
+    except ValueError as error:
+        raise _bad_targets(model, f"match no layer that can have an adapter ({error})", linear, head) from error
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            # As the adapter's file has them, so that a run that is read from disk goes on with the same bits.
+            parameter.data = parameter.data.to(torch.bfloat16).to(parameter.dtype)
+    adapted = [(name, part) for name, part in model.named_modules() if isinstance(part, LoraLayer)]
+    for name, part in adapted:
+        if not isinstance(part, Linear):
+            raise _bad_targets(model, f"name {name}, which is no linear layer", linear, head)
+        if name == head:
+            raise _bad_targets(model, f"name {name}, the output head, which no adapter can change here", linear, head)
+    for target in [] if isinstance(lora.target_modules, str) else lora.target_modules:
+        if not any(name == target or name.endswith(f".{target}") for name, _ in adapted):
+            raise _bad_targets(model, f"name {target!r}, which the model does not have", linear, head)
+
+
+def _bad_targets(model: PreTrainedModel, why: str, linear: list[str], head: str | None) -> GpuWorkerError:
+    known = ", ".join(name for name in linear if name != head)
+    what = f"`target_modules` {why}: a {model.config.model_type} has {known}"
+    return GpuWorkerError("BadSettings", f"{what}. Name some of these, or `{ALL_LINEAR}` for all")
+
+
+def without_adapter(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns the base model's tensors under their own names."""
+    return {
+        name.replace(".base_layer.", "."): tensor
+        for name, tensor in tensors.items()
+        if ".lora_A." not in name and ".lora_B." not in name
+    }
+
+
+def peft_name(name: str) -> str:
+    """Returns the name that a parameter of an adapter has in peft's files, which vLLM and SGLang read."""
+    return PEFT_PREFIX + name.replace(f".{NAME}.weight", ".weight")
+
+
+def write_config(lora: Lora, model: PreTrainedModel, base_model: str, folder: Path) -> None:
+    config = lora.config()
+    config.base_model_name_or_path = base_model
+    config.inference_mode = True
+    layers = [name for name, part in model.named_modules() if isinstance(part, LoraLayer)]
+    if not isinstance(lora.target_modules, list):
+        config.target_modules = sorted({name.rsplit(".", 1)[-1] for name in layers})
+    config.save_pretrained(str(folder))
+
+
+def merge_adapter(model: PreTrainedModel) -> None:
+    """Adds the adapter's product to the weights of each layer that has one."""
+    for part in model.modules():
+        if isinstance(part, LoraLayer):
+            part.merge()
+
+
+def link_base(source: Path, target: Path) -> None:
+    """Links the files of the base model that `source` links."""
+    target.mkdir()
+    for path in sorted(source.iterdir()):
+        os.symlink(path.resolve(), target / path.name)
+
+
+def copy_adapter_files(source: Path, target: Path) -> None:
+    """Copies what a checkpoint with an adapter has from the one before: the links to the base, and peft's settings."""
+    link_base(source / BASE, target / BASE)
+    shutil.copyfile(source / ADAPTER_CONFIG, target / ADAPTER_CONFIG)
+
+
+def require_same(lora: Lora | None, of_checkpoint: Lora | None) -> None:
+    """Raises `BadSettings` when a checkpoint's adapter is not the one that the settings describe."""
+    if lora == of_checkpoint:
+        return
+    found, wanted = (str(each) if each else "no adapter" for each in (of_checkpoint, lora))
+    what = f"the version to start from has {found}, and the run file asks for {wanted}"
+    how = "set what the version has, or export it (`trialgate export`) and name the folder as the `model` of a new run"
+    raise GpuWorkerError("BadSettings", f"{what}: {how}")

@@ -1,0 +1,337 @@
+import { readFileSync } from 'node:fs';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { execFile } from 'node:child_process';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { gzipSync } from 'node:zlib';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest';
+import { openBrowser } from '../tests/browser/open-browser.ts';
+import { ADMIN_KEY, TestGateway } from '../tests/support/harness/gateways.ts';
+import type { TestPostgres } from '../tests/support/harness/postgres.ts';
+import { useServer } from '../tests/support/harness/use-database.ts';
+import { recordFailedRun } from '../tests/support/scenarios/failed-run.ts';
+import { recordLosses, recordRun, recordConversation } from '../tests/support/scenarios/recorded-run.ts';
+
+const gateway = useServer(new TestGateway<TestPostgres>());
+const run = promisify(execFile);
+let browser: Browser | undefined;
+let page: string;
+/** The reason for which there is no browser here, such as a machine without npm's index. */
+let noBrowser: string | null = null;
+
+/** Texts that would run or load something if the page treated them as HTML. */
+const HTML = '<img src=x onerror="window.ran=1"><script>window.ran=1</script><b>bold</b> javascript:alert(1)';
+/** A name without slashes, because of a task's path the last part is shown. The last character turns the order of what follows. */
+const NAME = '<img src=x onerror="window.ran=1">\u0007\u202e';
+const [RUN, HOSTILE] = ['first', 'hostile'];
+
+beforeAll(async () => {
+  page = await mkdtemp(join(tmpdir(), 'trialgate-page-'));
+  await Promise.all([
+    openBrowser(AbortSignal.timeout(600_000)).then(
+      (opened) => (browser = opened),
+      (error: unknown) => (noBrowser = String(error)),
+    ),
+    // As the installation builds it. Vitest's own NODE_ENV would choose React's parts for development.
+    run(
+      join(import.meta.dirname, '../node_modules/.bin/vite'),
+      ['build', import.meta.dirname, '--outDir', page, '--emptyOutDir'],
+      {
+        env: { ...process.env, NODE_ENV: 'production' },
+      },
+    ),
+  ]);
+  await gateway.start({ engines: ['http://127.0.0.1:9'], page });
+  await recordRun(gateway.db, RUN, { iterations: 12, groups: 6, size: 8 });
+  await recordLosses(gateway.db, RUN, 11);
+  await recordConversation(
+    gateway.db,
+    {
+      trialId: 'talk',
+      place: { runId: RUN, groupId: `${RUN}/11.1/0`, trialIndex: 8, task: '/tasks/task-0', agent: 'oneshot' },
+    },
+    {
+      system: 'You repair programs. Answer with one tool call at a time.',
+      user: 'The function `median` returns the wrong value for lists of even length. Repair it.',
+      reply: 'I look at the file first.',
+      name: 'read_file',
+      tool: 'src/median.py',
+      output: 'def median(values):\n    ordered = sorted(values)\n    return ordered[len(ordered) // 2]\n',
+    },
+    1,
+  );
+  await recordFailedRun(gateway.db, HOSTILE, NAME);
+  await recordConversation(
+    gateway.db,
+    {
+      trialId: HOSTILE,
+      place: { runId: HOSTILE, groupId: `${HOSTILE}/0.1/0`, trialIndex: 0, task: NAME, agent: NAME },
+    },
+    { system: HTML, user: HTML, reply: `${HTML}\u0007\u202e`, name: HTML, tool: HTML, output: HTML },
+    0,
+  );
+});
+
+beforeEach(({ skip }) => {
+  if (noBrowser !== null) skip(`the browser does not install: ${noBrowser}`);
+});
+
+afterAll(async () => {
+  await browser?.close();
+  await gateway.gateway?.close();
+  await rm(page, { recursive: true, force: true });
+});
+
+type Appearance = { dark?: boolean; narrow?: boolean; key?: string | null };
+
+/** Opens a view in a browser of its own. `faults` are what the browser reported, such as a refusal by the Content-Security-Policy. */
+async function open(path: string, { dark = false, narrow = false, key = ADMIN_KEY }: Appearance = {}) {
+  if (!browser) throw new Error('there is no browser');
+  const context = await browser.newContext({
+    // Without a locale, this Chromium uses a POSIX name that no person's browser has.
+    locale: 'en-US',
+    colorScheme: dark ? 'dark' : 'light',
+    viewport: narrow ? { width: 390, height: 800 } : { width: 1280, height: 900 },
+  });
+  onTestFinished(() => context.close());
+  const view = await context.newPage();
+  view.setDefaultTimeout(20_000);
+  const faults: string[] = [];
+  view.on('pageerror', (error) => faults.push(String(error)));
+  view.on('console', (message) => {
+    if (message.type() === 'error' && !message.text().includes('the server responded with a status of'))
+      faults.push(message.text());
+  });
+  await view.goto(`${gateway.gateway.url}/ui${path}${key === null ? '' : `#key=${key}`}`);
+  return { view, faults };
+}
+
+const textOf = (view: Page): Promise<string> => view.locator('main').innerText();
+
+test('the page goes from the runs to a run, an iteration and a trial, and each view has the record’s values', async () => {
+  const { view, faults } = await open('/');
+  await view.getByRole('link', { name: RUN, exact: true }).waitFor();
+  expect(view.url()).not.toContain(ADMIN_KEY);
+  expect(await view.getByRole('row', { name: RUN }).innerText()).toMatch(/running\s+11\s+\d\.\d{3}/);
+  await view.getByRole('link', { name: RUN, exact: true }).click();
+  await view.getByRole('heading', { name: 'Iterations' }).waitFor();
+  const reply = (await (await gateway.admin('GET', `/runs/${RUN}`)).json()) as { evaluations: { pass_at_1: number }[] };
+  expect(reply.evaluations.map(({ pass_at_1: share }) => share)).toEqual([0.375, 0.6875]);
+  for (const curve of [
+    'Reward',
+    'Pass rate',
+    'Held-out tasks',
+    'Length',
+    'Entropy',
+    'Learning rate',
+    'Gradient norm',
+    'Seconds by phase',
+  ])
+    expect(await view.locator('figcaption .title').getByText(curve, { exact: true }).count()).toBe(1);
+  expect(await view.locator('figcaption', { hasText: 'Held-out tasks' }).innerText()).toMatch(
+    /pass@1 0\.688\s*reward 0\.766/,
+  );
+  expect(await view.getByRole('row', { name: /^11 / }).innerText()).toMatch(/49 scored, .*1 truncated/);
+  // Whoever sees no curve reads its values.
+  await view.getByText('Values of Pass rate').click();
+  await view.getByRole('region', { name: 'Values of Pass rate' }).waitFor();
+  expect(await view.getByRole('region', { name: 'Values of Pass rate' }).getByRole('row').count()).toBe(13);
+  await view.getByRole('link', { name: '11', exact: true }).click();
+  await view.getByRole('heading', { name: 'Iteration 11' }).waitFor();
+  // The heading is there before the groups are.
+  await view
+    .getByText(/variance/)
+    .first()
+    .waitFor();
+  const variances = (await textOf(view)).matchAll(/variance ([\d.]+)/g);
+  const shown = [...variances].map(([, value]) => Number(value));
+  expect(shown).toHaveLength(6);
+  expect(shown).toEqual(shown.toSorted((a, b) => b - a));
+  await view.goto(`${gateway.gateway.url}/ui/trials/talk`);
+  await view.getByText('I look at the file first.').first().waitFor();
+  const shownText = await textOf(view);
+  for (const text of ['You repair programs.', 'calls read_file', 'src/median.py', 'ordered = sorted(values)', 'Done.'])
+    // Each message is shown once, however many requests had it.
+    expect([text, shownText.split(text).length - 1]).toEqual([text, 1]);
+  expect(shownText).toMatch(/version 2 · 12 tokens · 2\.5 s · ended by stop/);
+  await view.getByRole('heading', { name: 'Trial talk' }).waitFor();
+  expect(faults).toEqual([]);
+});
+
+test('an address keeps the whole view: tab, coloring and axis are there after a reload', async () => {
+  const { view, faults } = await open('/trials/talk?tab=tokens');
+  await view.getByLabel('Color by').selectOption('version');
+  await view.reload();
+  await view.getByText('85 tokens, 42 of them trained, of calls 1, 2').waitFor();
+  expect(await view.getByLabel('Color by').inputValue()).toBe('version');
+  const token = view.locator('.tokens .token', { hasText: '911' });
+  expect(await token.getAttribute('title')).toMatch(/token 84, id 911: log-probability .*policy version 3/);
+  expect(await view.locator('.tokens .token.context').count()).toBe(43);
+  // A line says the same to those who have no pointer.
+  await token.click();
+  await view.getByText(/^token 84, id 911: log-probability .*policy version 3/).waitFor();
+  await view.getByRole('group', { name: 'Tokens' }).press('ArrowLeft');
+  await view.getByText(/^token 83, id 910: /).waitFor();
+  await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}?x=minutes&metric=perf%2Fmfu%2Factor`);
+  await view.locator('figcaption', { hasText: 'perf/mfu/actor' }).waitFor();
+  expect(await view.locator('figcaption', { hasText: 'perf/mfu/actor' }).innerText()).toContain('0.310');
+  expect(await view.getByRole('combobox').first().inputValue()).toBe('minutes');
+  expect(faults).toEqual([]);
+});
+
+test('lost work is counted by reason, with links to it', async () => {
+  const { view } = await open(`/runs/${RUN}/dropped`);
+  await view.getByText('the host was lost').waitFor();
+  const text = await textOf(view);
+  for (const reason of [
+    '1 group: stale',
+    '1 trial: truncated',
+    '1 trial: agent error',
+    '1 attempt: the host was lost (shown by: host)',
+    '1 call: truncated sampling',
+  ])
+    expect(text).toContain(reason);
+  await view.getByRole('link', { name: 'show them' }).click();
+  await view.getByRole('heading', { name: 'Groups dropped: stale' }).waitFor();
+  await view.getByText('KeyError: 7').waitFor();
+});
+
+test('HTML, scripts and control characters of a transcript are shown as text: nothing runs and nothing is loaded', async () => {
+  const { view, faults } = await open(`/trials/${HOSTILE}`);
+  const asked: string[] = [];
+  view.on('request', (request) => asked.push(request.url()));
+  await view.getByText('Done.').first().waitFor();
+  for (const tab of ['transcript', 'output']) {
+    await view.goto(`${gateway.gateway.url}/ui/trials/${HOSTILE}?tab=${tab}`);
+    await view.locator('main pre:visible', { hasText: 'onerror' }).nth(1).waitFor();
+    expect((await textOf(view)).split(HTML).length).toBeGreaterThanOrEqual(3);
+    expect(await textOf(view)).toContain('␇⟨U+202E⟩');
+    expect(await view.locator('main img, main b, main script').count()).toBe(0);
+  }
+  const shownName = '<img src=x onerror="window.ran=1">␇⟨U+202E⟩';
+  for (const [path, times] of [
+    ['/', 1],
+    [`/runs/${HOSTILE}`, 3],
+    [`/runs/${HOSTILE}/iterations/0`, 3],
+    [`/runs/${HOSTILE}/dropped`, 1],
+    [`/trials/${HOSTILE}`, 2],
+  ] as const) {
+    await view.goto(`${gateway.gateway.url}/ui${path}`);
+    await view.getByText(shownName).first().waitFor();
+    expect([path, (await textOf(view)).split(shownName).length - 1]).toEqual([path, times]);
+    expect(await view.locator('main img').count()).toBe(0);
+  }
+  await view.goto(`${gateway.gateway.url}/ui/runs/${HOSTILE}`);
+  await view.getByText('Settings').click();
+  await view.locator('details pre', { hasText: 'onerror' }).waitFor();
+  expect(await view.evaluate('window.ran')).toBeUndefined();
+  expect(asked.filter((url) => new URL(url).origin !== gateway.gateway.url)).toEqual([]);
+  expect(faults).toEqual([]);
+});
+
+test('without a key and with a wrong one the page asks for it, says why, and shows nothing of the record', async () => {
+  const { view } = await open(`/runs/${RUN}`, { key: null });
+  await view.getByLabel('The deployment’s admin key').fill('wrong');
+  expect(await view.getByRole('alert').count()).toBe(0);
+  await view.getByRole('button', { name: 'Open' }).click();
+  await view.getByRole('alert').waitFor();
+  expect(await view.getByRole('alert').innerText()).toMatch(/did not accept the key.*needs the admin key/);
+  await view.getByLabel('The deployment’s admin key').fill(ADMIN_KEY);
+  await view.getByRole('button', { name: 'Open' }).click();
+  await view.getByRole('heading', { name: 'Iterations' }).waitFor();
+  await view.getByRole('button', { name: 'Forget the key' }).click();
+  await view.getByLabel('The deployment’s admin key').waitFor();
+  expect(await view.getByRole('alert').count()).toBe(0);
+  // An address of `trialgate open` is pasted into the open tab.
+  await view.evaluate(`location.hash = 'key=${ADMIN_KEY}'`);
+  await view.getByRole('heading', { name: 'Iterations' }).waitFor();
+  expect(view.url()).not.toContain(ADMIN_KEY);
+});
+
+test('the page of a run that has ended asks no more by itself; nor does that of an unknown run, and it says why', async () => {
+  const { view } = await open(`/runs/${HOSTILE}`);
+  await view.getByRole('button', { name: 'Refresh' }).waitFor();
+  const asked: string[] = [];
+  view.on('request', (request) => asked.push(request.url()));
+  await view.getByRole('button', { name: 'Refresh' }).click();
+  await expect.poll(() => asked.some((url) => url.endsWith(`/runs/${HOSTILE}`))).toBe(true);
+  await view.goto(`${gateway.gateway.url}/ui/runs/none`);
+  await view.getByText('there is no run "none"').waitFor();
+  await view.getByText('This view is not read again by itself').waitFor();
+});
+
+test('the page says that the database is away, keeps what it showed, and goes on when it is back', async () => {
+  await gateway.restart({ engines: ['http://127.0.0.1:9'], page, settings: { storeWaitMs: 500 } });
+  const { view } = await open('/');
+  await view.getByRole('link', { name: RUN, exact: true }).waitFor();
+  await gateway.postgres.stop('kill');
+  await view.getByText('The database cannot be reached').waitFor();
+  expect(await view.getByRole('link', { name: RUN, exact: true }).count()).toBe(1);
+  await gateway.postgres.start();
+  await view.getByText('The database cannot be reached').waitFor({ state: 'detached' });
+  expect(await view.getByRole('link', { name: RUN, exact: true }).count()).toBe(1);
+});
+
+/** The views, each with a text that it shows once the record is read. */
+const VIEWS: [name: string, path: string, text: string][] = [
+  ['runs', '/', RUN],
+  ['run', `/runs/${RUN}`, 'Evaluations on held-out tasks'],
+  ['iteration', `/runs/${RUN}/iterations/11`, 'Reward minus group mean'],
+  ['trial', '/trials/talk', 'I look at the file first.'],
+  ['tokens', '/trials/talk?tab=tokens', 'Choose a token'],
+  ['dropped', `/runs/${RUN}/dropped`, 'the host was lost'],
+];
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+test.each([{}, { dark: true, narrow: true }])(
+  'axe finds nothing in any view, and none is wider than its window: %j',
+  async (appearance) => {
+    const { view } = await open('/', appearance);
+    await view.getByRole('link', { name: RUN, exact: true }).waitFor();
+    for (const [name, path, text] of VIEWS) {
+      await view.goto(`${gateway.gateway.url}/ui${path}`);
+      await view.getByText(text).first().waitFor();
+      await keepScreenshot(view, [name, ...Object.keys(appearance)].join('-'));
+      // It runs in the page by the debugger's protocol, which the Content-Security-Policy does not concern.
+      await view.evaluate(AXE);
+      const found = await view.evaluate<{ violations: { id: string; nodes: { html: string }[] }[] }>('axe.run()');
+      const faults = found.violations.map(
+        ({ id, nodes }) => `${name}: ${id}: ${nodes.map(({ html }) => html).join(' ')}`,
+      );
+      expect(faults).toEqual([]);
+      expect(await view.evaluate('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+    }
+  },
+);
+
+/** Keeps pictures for a person, in the folder that this variable names. */
+async function keepScreenshot(view: Page, name: string): Promise<void> {
+  const folder = process.env['TRIALGATE_TEST_SCREENSHOTS'];
+  if (folder === undefined) return;
+  await mkdir(folder, { recursive: true });
+  await view.screenshot({ path: join(folder, `${name}.png`) });
+}
+
+test('the page’s files are less than 150 kB and served with a strict policy, hashed ones are kept by browsers, and no other file is served', async () => {
+  const index = await fetch(`${gateway.gateway.url}/ui/runs/any`);
+  const html = await index.text();
+  expect(index.headers.get('content-security-policy')).toMatch(/^default-src 'self'; (?!.*unsafe)/);
+  expect([index.headers.get('cache-control'), index.headers.get('x-content-type-options')]).toEqual([
+    'no-store',
+    'nosniff',
+  ]);
+  const assets = [...html.matchAll(/(?:src|href)="(\/ui\/assets\/[^"]+)"/g)].map(([, path]) => path ?? '');
+  expect(assets.length).toBeGreaterThanOrEqual(3);
+  let size = 0;
+  for (const path of assets) {
+    const asset = await fetch(`${gateway.gateway.url}${path}`);
+    expect([asset.status, asset.headers.get('cache-control')]).toEqual([200, 'public, max-age=31536000, immutable']);
+    size += gzipSync(await asset.bytes()).byteLength;
+  }
+  expect(size).toBeLessThan(150_000);
+  for (const path of ['/ui/assets/..%2findex.html', '/ui/assets/..%2f..%2fpackage.js', '/ui/assets/none.js'])
+    expect((await fetch(`${gateway.gateway.url}${path}`)).status).toBe(404);
+});

@@ -1,0 +1,22 @@
+import { Link } from 'wouter';
+import { Fragment } from 'react';
+
+export const runPath = (runId: string): string => `/runs/${encodeURIComponent(runId)}`;
+export const trialPath = (trialId: string): string => `/trials/${encodeURIComponent(trialId)}`;
+export const groupPath = (runId: string, groupId: string): string =>
+  `${runPath(runId)}/groups?group=${encodeURIComponent(groupId)}`;
+
+/** Links to the views that a view is a part of. */
+export function Crumbs({ of }: { of: [label: string, path: string][] }) {
+  return (
+    <nav aria-label="Where this is" className="crumbs">
+      <Link href="/">Runs</Link>
+      {of.map(([label, path]) => (
+        <Fragment key={path}>
+          {' / '}
+          <Link href={path}>{label}</Link>
+        </Fragment>
+      ))}
+    </nav>
+  );
+}

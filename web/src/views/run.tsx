@@ -1,0 +1,349 @@
+import { useMemo, useState } from 'react';
+import { Link } from 'wouter';
+import type { Evaluation, RunDetails, Take, TrialgateClient } from '../../../clients/typescript/client.ts';
+import { ago, duration, percent, reward, short, when } from '../format.ts';
+import { Badge } from '../parts/badge.tsx';
+import { Choice } from '../parts/choice.tsx';
+import { Crumbs, runPath } from '../parts/crumbs.tsx';
+import { Curve, type Line } from '../parts/curve.tsx';
+import { Text } from '../parts/message.tsx';
+import { Recorded } from '../parts/recorded.tsx';
+import { ShowAnswer } from '../parts/show-answer.tsx';
+import { WideTable, type Column } from '../parts/wide-table.tsx';
+import { hasEnded } from '../has-ended.ts';
+import { useAnswer } from '../use-answer.ts';
+import { useSearchChange } from '../use-search-change.ts';
+import { useTitle } from '../use-title.ts';
+
+type RunNow = { run: RunDetails; takes: Take[] };
+
+export function RunView({ runId }: { runId: string }) {
+  useTitle(runId);
+  const answer = useAnswer({
+    key: `run ${runId}`,
+    ask: (client, before: RunNow | null, signal) => readRunNow(client, runId, before, signal),
+    isFinal: ({ run }) => hasEnded(run.status),
+  });
+  return (
+    <>
+      <Crumbs of={[]} />
+      <h1>{runId}</h1>
+      <ShowAnswer answer={answer}>
+        {({ run, takes }) => (
+          <>
+            <p>
+              <Badge word={run.status} /> started <span title={when(run.created_at)}>{ago(run.created_at)}</span>
+              {run.forked_from !== null && <>, forked from {run.forked_from}</>}
+              {run.rescores !== null && <>, trains on {run.rescores} again</>}
+              {' · '}
+              <Link href={`${runPath(runId)}/dropped`}>dropped work</Link>
+            </p>
+            {run.reason !== null && (
+              <p className="trouble">
+                <Recorded text={run.reason} />
+              </p>
+            )}
+            <Curves takes={takes} evaluations={run.evaluations} />
+            <Evaluations runId={runId} evaluations={run.evaluations} />
+            <Iterations runId={runId} takes={takes} />
+            {run.quarantined.length > 0 && (
+              <section>
+                <h2>Quarantined tasks</h2>
+                <ul>
+                  {run.quarantined.map(({ task, reason }) => (
+                    <li key={task}>
+                      <strong>
+                        <Recorded text={task} />
+                      </strong>
+                      : <Recorded text={reason} />
+                    </li>
+                  ))}
+                </ul>
+              </section>
+            )}
+            <details>
+              <summary>Settings</summary>
+              <Text text={JSON.stringify(run.config, null, 2)} />
+            </details>
+          </>
+        )}
+      </ShowAnswer>
+    </>
+  );
+}
+
+/** Asks for the whole run once, and then only for the iterations that may have changed. */
+async function readRunNow(
+  client: TrialgateClient,
+  runId: string,
+  before: RunNow | null,
+  signal: AbortSignal,
+): Promise<RunNow> {
+  const run = await client.run(runId, signal);
+  const known = before?.takes ?? [];
+  const first = firstUnsettled(known, maxStalenessOf(run.config));
+  const takes = known.filter(({ iteration }) => iteration < first);
+  for (let from: number | null = first; from !== null;) {
+    const page = await client.iterations(runId, { from, limit: 500 }, signal);
+    takes.push(...page.iterations);
+    from = page.next_from;
+  }
+  return { run, takes };
+}
+
+/**
+ * Returns the first iteration whose numbers may still change: it is open, trials of it run, or its groups may yet be in a batch of a later
+ * iteration.
+ */
+function firstUnsettled(takes: readonly Take[], maxStaleness: number): number {
+  const newest = takes.at(-1)?.iteration ?? 0;
+  const open = takes.find(({ status, trials }) => status === 'open' || (trials['open'] ?? 0) > 0);
+  return Math.max(0, Math.min(newest - maxStaleness - 1, open?.iteration ?? newest));
+}
+
+function maxStalenessOf(config: unknown): number {
+  if (typeof config !== 'object' || config === null || !('max_staleness' in config)) return 0;
+  return typeof config.max_staleness === 'number' ? config.max_staleness : 0;
+}
+
+const AXES = { iteration: 'iteration', minutes: 'minutes since the start', trials: 'trials so far' } as const;
+type Axis = keyof typeof AXES;
+const isAxis = (name: string | null): name is Axis => name !== null && Object.hasOwn(AXES, name);
+
+/** The curves of a step's metrics that everyone wants to see, with the metrics that each has. */
+const STEP: { title: string; metrics: [label: string, metric: string][]; hint?: string }[] = [
+  { title: 'Entropy', metrics: [['entropy', 'actor/entropy']], hint: 'nats a token' },
+  { title: 'KL to the policy before the step', metrics: [['KL', 'actor/ppo_kl']] },
+  { title: 'Gap between engine and trainer', metrics: [['KL', 'rollout_corr/kl']], hint: 'nats a token' },
+  { title: 'Learning rate', metrics: [['lr', 'actor/lr']] },
+  { title: 'Gradient norm', metrics: [['norm', 'actor/grad_norm']] },
+];
+
+const PHASES = ['rollout', 'batch', 'train', 'publish'];
+
+function Curves({ takes, evaluations }: { takes: Take[]; evaluations: Evaluation[] }) {
+  const [search, change] = useSearchChange();
+  const asked = search.get('x');
+  const axis: Axis = isAxis(asked) ? asked : 'iteration';
+  const more = search.getAll('metric');
+  const drawn = useMemo(() => curvesOf(takes, axis), [takes, axis]);
+  const others = drawn.names.filter(
+    (name) => !STEP.some(({ metrics }) => metrics.some(([, metric]) => metric === name)),
+  );
+  if (drawn.x.length === 0)
+    return <p className="hint">No iteration has ended yet: curves begin with the first that has.</p>;
+  return (
+    <section aria-label="Curves">
+      <div className="line tools">
+        <Choice
+          label="Draw by"
+          names={AXES}
+          chosen={axis}
+          onChoose={(name) => change((params) => params.set('x', name))}
+        />
+        <label>
+          Add a metric{' '}
+          <select value="" onChange={(event) => change((params) => params.append('metric', event.target.value))}>
+            <option value="">…</option>
+            {others
+              .filter((name) => !more.includes(name))
+              .map((name) => (
+                <option key={name}>{name}</option>
+              ))}
+          </select>
+        </label>
+        {more.length > 0 && (
+          <button type="button" className="quiet" onClick={() => change((params) => params.delete('metric'))}>
+            Remove added metrics
+          </button>
+        )}
+      </div>
+      <div className="curves">
+        <Curve
+          title="Reward"
+          x={drawn.x}
+          xLabel={AXES[axis]}
+          lines={drawn.reward}
+          band={drawn.band}
+          hint="mean and median of the trials; the band is the mean ± their standard deviation"
+        />
+        <Curve title="Pass rate" x={drawn.x} xLabel={AXES[axis]} lines={drawn.passed} hint="trials with a reward ≥ 1" />
+        <HeldOut evaluations={evaluations} />
+        {drawn.curves.map((curve) => (
+          <Curve key={curve.title} x={drawn.x} xLabel={AXES[axis]} {...curve} />
+        ))}
+        {more.flatMap((name) => {
+          const line = drawn.metric(name);
+          return line ? [<Curve key={name} title={name} x={drawn.x} xLabel={AXES[axis]} lines={line} />] : [];
+        })}
+      </div>
+    </section>
+  );
+}
+
+function HeldOut({ evaluations }: { evaluations: Evaluation[] }) {
+  const drawn = useMemo(() => {
+    const scored = evaluations.filter(({ pass_at_1: share }) => share !== null);
+    return {
+      x: scored.map(({ policy_version: version }) => version),
+      lines: [
+        { label: 'pass@1', values: scored.map(({ pass_at_1: share }) => share) },
+        { label: 'reward', values: scored.map(({ reward_mean: mean }) => mean) },
+      ],
+    };
+  }, [evaluations]);
+  if (drawn.x.length === 0) return null;
+  return <Curve title="Held-out tasks" xLabel="policy version" hint="by policy version" {...drawn} />;
+}
+
+/** Superseded takes are left out, because what they made no longer counts, and the open one, because its first trials to end say little about it. */
+function curvesOf(all: Take[], axis: Axis) {
+  const takes = all.filter(({ status }) => status === 'done');
+  const start = takes[0]?.opened_at ?? 0;
+  let trials = 0;
+  const x = takes.map((take) => {
+    trials += Object.values(take.trials).reduce((sum, each) => sum + each, 0);
+    if (axis === 'iteration') return take.iteration;
+    return axis === 'trials' ? trials : ((take.ended_at ?? take.opened_at) - start) / 60;
+  });
+  const line = (label: string, of: (take: Take) => number | null | undefined): Line => ({
+    label,
+    values: takes.map((take) => of(take) ?? null),
+  });
+  const has = (lines: Line[]): Line[] => lines.filter(({ values }) => values.some((value) => value !== null));
+  const named = (name: string): Line => line(name, ({ metrics, batch_metrics: batch }) => metrics[name] ?? batch[name]);
+  const curves = [
+    {
+      title: 'Length',
+      lines: has([line('tokens', ({ batch_metrics: batch }) => batch['used_tokens'])]),
+      hint: 'sampled tokens a trial',
+    },
+    ...STEP.map(({ title, metrics, hint }) => ({
+      title,
+      hint,
+      lines: has(metrics.map(([label, metric]) => line(label, (take) => take.metrics[metric]))),
+    })),
+    {
+      title: 'Staleness',
+      hint: 'versions',
+      lines: has(
+        ['mean', 'max'].map((which) => line(which, ({ batch_metrics: batch }) => batch[`staleness_${which}`])),
+      ),
+    },
+    {
+      title: 'Seconds by phase',
+      hint: undefined,
+      lines: has(PHASES.map((phase) => line(phase, ({ seconds }) => seconds[phase]))),
+    },
+  ].filter(({ lines }) => lines.length > 0);
+  const names = new Set(takes.flatMap((take) => [...Object.keys(take.metrics), ...Object.keys(take.batch_metrics)]));
+  return {
+    x,
+    reward: [line('mean', (take) => take.reward?.mean), line('median', (take) => take.reward?.median)],
+    band: {
+      low: takes.map(({ reward: own }) => (own ? own.mean - own.std : null)),
+      high: takes.map(({ reward: own }) => (own ? own.mean + own.std : null)),
+    },
+    passed: [line('pass rate', ({ reward: own }) => own && own.passed / own.count)],
+    curves,
+    names: [...names].toSorted(),
+    metric: (name: string): Line[] | null => (names.has(name) ? [named(name)] : null),
+  };
+}
+
+const numbers = (...names: string[]): Column[] => names.map((name) => ({ name, isNumber: true }));
+
+function Evaluations({ runId, evaluations }: { runId: string; evaluations: Evaluation[] }) {
+  if (evaluations.length === 0) return null;
+  return (
+    <section>
+      <h2>Evaluations on held-out tasks</h2>
+      <WideTable label="Evaluations" columns={[{ name: 'Evaluation' }, ...numbers('pass@1', 'Reward mean', 'Scored')]}>
+        {evaluations.map((row) => (
+          <tr key={row.id}>
+            <th scope="row">
+              <Link href={`${runPath(runId)}/evaluations/${encodeURIComponent(row.id)}`}>
+                {row.policy_version === 0 ? 'base model' : `policy version ${row.policy_version}`}
+              </Link>{' '}
+              <span className="hint">{row.id}</span>
+            </th>
+            <td className="number">{percent(row.pass_at_1)}</td>
+            <td className="number">{reward(row.reward_mean)}</td>
+            <td className="number">
+              {row.scored} of {row.trials}
+            </td>
+          </tr>
+        ))}
+      </WideTable>
+    </section>
+  );
+}
+
+/** The rows that are shown before someone asks for all. */
+const FIRST_ROWS = 30;
+
+function Iterations({ runId, takes }: { runId: string; takes: Take[] }) {
+  const [isAll, setAll] = useState(false);
+  const rows = takes.toReversed().slice(0, isAll ? undefined : FIRST_ROWS);
+  if (takes.length === 0) return null;
+  return (
+    <section>
+      <h2>Iterations</h2>
+      <WideTable
+        label="Iterations"
+        columns={[
+          { name: 'Iteration' },
+          { name: 'Status' },
+          { name: 'Trials' },
+          ...numbers('Reward mean', 'Std', 'Pass rate', 'Groups with equal rewards', 'Policy version'),
+          ...numbers(...PHASES.map((phase) => `${phase} time`)),
+        ]}
+      >
+        {rows.map((row) => (
+          <tr key={`${row.iteration}.${row.take}`} className={row.status === 'superseded' ? 'past' : undefined}>
+            <th scope="row">
+              <Link
+                href={`${runPath(runId)}/iterations/${row.iteration}${row.take > 1 || row.status === 'superseded' ? `?take=${row.take}` : ''}`}
+              >
+                {row.iteration}
+                {(row.take > 1 || row.status === 'superseded') && ` (take ${row.take})`}
+              </Link>
+            </th>
+            <td>
+              <Badge word={row.status} />
+              {row.skipped !== null && (
+                <div className="hint reason">
+                  no update: <Recorded text={row.skipped} />
+                </div>
+              )}
+            </td>
+            <td>{outcomesOf(row)}</td>
+            <td className="number">{reward(row.reward?.mean)}</td>
+            <td className="number">{reward(row.reward?.std)}</td>
+            <td className="number">{percent(row.reward && row.reward.passed / row.reward.count)}</td>
+            <td className="number">
+              {row.equal_groups} of {row.groups}
+            </td>
+            <td className="number">{short(row.policy_version)}</td>
+            {PHASES.map((phase) => (
+              <td className="number" key={phase}>
+                {duration(row.seconds[phase])}
+              </td>
+            ))}
+          </tr>
+        ))}
+      </WideTable>
+      {takes.length > rows.length && (
+        <button type="button" onClick={() => setAll(true)}>
+          Show all {takes.length}
+        </button>
+      )}
+    </section>
+  );
+}
+
+const outcomesOf = (row: Take): string =>
+  Object.entries(row.trials)
+    .toSorted(([, a], [, b]) => b - a)
+    .map(([outcome, trials]) => `${trials} ${outcome.replaceAll('_', ' ')}`)
+    .join(', ') || 'none';
