@@ -13,10 +13,16 @@ export const enginePaused = (socketPath: string): Promise<void> =>
     throw new Error(`the engine at ${socketPath} was never paused`);
   });
 
+const PAUSE = '/pause?mode=keep&clear_cache=false';
+
+/** Pauses an engine that is killed next, so that requests are under way then. */
+export const pauseEngine = (socketPath: string): Promise<void> =>
+  withEngine(socketPath, async (ask) => void (await ask('POST', PAUSE)));
+
 /** Keeps the engine paused while `body` runs, so that requests stay under way however fast or busy the machine is. */
 export const whileEnginePaused = <T>(socketPath: string, body: () => Promise<T>): Promise<T> =>
   withEngine(socketPath, async (ask) => {
-    await ask('POST', '/pause?mode=keep&clear_cache=false');
+    await ask('POST', PAUSE);
     return await body().finally(() => ask('POST', '/resume'));
   });
 

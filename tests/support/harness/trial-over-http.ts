@@ -20,6 +20,7 @@ export async function trialOverHttp(
   const post = (path: string) => (body: Record<string, unknown>, init?: RequestInit) => ask(path, body, init);
   return {
     key: api_key,
+    baseUrl: base_url,
     ask,
     chat: post('/chat/completions'),
     complete: post('/completions'),

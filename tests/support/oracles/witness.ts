@@ -1,7 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { eq } from 'drizzle-orm';
 import { z } from 'zod';
 import { connectionsOf } from '../../../cli/config/connections.ts';
 import type { Deployment } from '../../../cli/config/schema.ts';
+import type { Database } from '../../../store/database.ts';
+import { calls } from '../../../store/schema.ts';
 
 const opened = z.object({ api_key: z.string() });
 const reply = z.object({ id: z.string() });
@@ -53,4 +56,11 @@ export class Witness {
     if (!response.ok) throw new Error(`status ${response.status}`);
     return response.json();
   }
+}
+
+/** Returns those of the ids that a witness saw for which there is no completed call in the record. */
+export async function unrecorded(db: Database, seen: readonly string[]): Promise<string[]> {
+  const recorded = await db.select({ response: calls.response }).from(calls).where(eq(calls.status, 'completed'));
+  const ids = new Set(recorded.map(({ response }) => String(JSON.parse(response?.toString() ?? '{}').id)));
+  return seen.filter((id) => !ids.has(id));
 }

@@ -1,3 +1,4 @@
+import { UndiciConnection } from '../../../gateway/runtimes/node/engine-connection.ts';
 import type { EngineConnection } from '../../../gateway/engines/connection.ts';
 import { converse, type Line, type Message } from './converse.ts';
 import { inOrder, type TurnMatcher } from './generated.ts';
@@ -90,4 +91,24 @@ export async function exactTrial(
 ): Promise<Observation & { faults: string[] }> {
   const seen = await observeTrial(place, trialId, options);
   return { ...seen, faults: (await recordFaults(seen)).map((fault) => `seed ${options.seed}: ${fault}`) };
+}
+
+type Deployed = { gatewayUrl: string; adminKey: string; engines: readonly string[] };
+
+/**
+ * Has random agents talk to the gateway of a deployment whose engine has the small model, and no parser, all at once. Returns where their
+ * records differ from what they saw.
+ */
+export async function exactTrialsIn(
+  { gatewayUrl, adminKey, engines }: Deployed,
+  { trials, steps, signal }: { trials: number; steps: number; signal: AbortSignal },
+): Promise<string[]> {
+  const engine = new UndiciConnection(engines[0] ?? '');
+  const place = onSmallModel({ url: gatewayUrl, adminKey }, engine, () => true, signal);
+  const plain = { ...place, reading: { ...place.reading, parses: false } };
+  const conversations = Array.from(
+    { length: trials },
+    async (_, i) => (await exactTrial(plain, `real-${i}`, { seed: i + 1, tools: false, steps })).faults,
+  );
+  return (await Promise.all(conversations).finally(() => engine.close())).flat();
 }
