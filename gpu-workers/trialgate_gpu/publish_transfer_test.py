@@ -41,6 +41,10 @@ from .weight_sender import GlooSender, NcclSender
 pytestmark = pytest.mark.processes
 FORK = multiprocessing.get_context("fork")
 CANARY = {"token_ids": [1, 2, 3], "logprobs": [-1.0, -2.0]}
+# `npm test` has one phase of each.
+IN_EACH_PHASE = pytest.mark.parametrize(
+    "phase", [pytest.param(phase, marks=pytest.mark.gate) if phase == UPDATE else phase for phase in PHASES]
+)
 STAND_IN = (sys.executable, stand_in_nccl.__file__)
 PACK_BYTES = 400
 
@@ -114,7 +118,7 @@ async def pool(request, tmp_path, monkeypatch):
         yield made
 
 
-@pytest.mark.parametrize("pool", ["gloo", "nccl"], indirect=True)
+@pytest.mark.parametrize("pool", [pytest.param("gloo", marks=pytest.mark.gate), "nccl"], indirect=True)
 async def test_weights_are_sent_and_no_engine_reads_the_folder(pool):
     result = await pool.publish()
     assert result["published"], [each["error"] for each in result["replicas"]]
@@ -124,7 +128,7 @@ async def test_weights_are_sent_and_no_engine_reads_the_folder(pool):
         assert engine.weight_versions == ["loading:r@2", "r@2"]
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@IN_EACH_PHASE
 @pytest.mark.parametrize("kind", ["refuse", "break", "lose"])
 async def test_when_one_engine_fails_in_a_phase_all_go_back_to_the_version_before(pool, phase, kind):
     pool.engines[1].transfer.fault = (phase, kind)
@@ -139,7 +143,7 @@ async def test_when_one_engine_fails_in_a_phase_all_go_back_to_the_version_befor
     assert (await pool.publish())["published"] and pool.has(2)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@IN_EACH_PHASE
 async def test_the_others_go_on_without_an_engine_that_dies_in_a_phase_and_it_gets_the_weights_when_it_is_back(
     pool, phase
 ):
@@ -167,7 +171,7 @@ async def test_an_engine_that_leaves_in_the_middle_of_the_tensors_keeps_the_weig
     assert pool.has(1)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@IN_EACH_PHASE
 async def test_a_publication_that_is_cancelled_in_a_phase_leaves_no_engine_paused_and_no_wrong_label(pool, phase):
     pool.engines[1].transfer.fault = (phase, "wait")
     task = asyncio.create_task(pool.publish())
@@ -181,7 +185,7 @@ async def test_a_publication_that_is_cancelled_in_a_phase_leaves_no_engine_pause
     assert (await pool.publish())["published"] and pool.has(2)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@IN_EACH_PHASE
 async def test_after_a_publisher_was_killed_in_a_phase_the_next_publication_ends_what_it_left(pool, phase):
     """Temporal tries the activity again in the next GPU worker."""
     request = pool.request()
@@ -232,6 +236,7 @@ async def test_an_engine_that_does_not_answer_within_the_timeout_fails_and_is_no
     pool.require_no_wrong_label()
 
 
+@pytest.mark.gate
 async def test_weights_that_did_not_arrive_are_caught_by_their_checksum(pool, monkeypatch):
     receive = GlooReceiver.receive
 

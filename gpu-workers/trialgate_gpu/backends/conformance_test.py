@@ -183,6 +183,7 @@ def test_a_step_makes_good_replies_likelier_and_bad_ones_less_likely_and_says_wh
     assert not made["reused"]
 
 
+@pytest.mark.gate
 def test_a_finished_step_is_not_done_again(subject: Subject):
     request = subject.request(subject.base()["checkpoint"])
     one = subject.make().train_step(request, Progress())
@@ -248,6 +249,11 @@ def killed_at(subject: Subject, request: Json, number: int) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
+@pytest.mark.parametrize(
+    "subject",
+    [each if each == "tinker" else pytest.param(each, marks=pytest.mark.gate) for each in BACKENDS],
+    indirect=True,
+)
 def test_a_step_whose_process_is_killed_in_any_phase_is_done_again_once_with_the_same_weights(subject: Subject):
     saved_before = set(subject.server.state.iterdir()) if subject.server else set()
     base = subject.base()["checkpoint"]
@@ -285,6 +291,7 @@ def test_a_step_on_a_batch_without_advantages_makes_a_version_equal_to_its_paren
     assert two["metrics"]["actor/updates"] == 1
 
 
+@pytest.mark.gate
 def test_a_step_with_a_number_that_is_not_finite_is_skipped_and_says_why(subject: Subject):
     base = subject.base()
     rows = [*two_groups(), row([5], [6], float("nan"), "g", "bad"), row([5], [7], 0.0, "g", "good")]

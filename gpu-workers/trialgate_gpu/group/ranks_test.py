@@ -212,8 +212,12 @@ def test_a_rank_whose_disk_or_memory_is_full_ends_the_step_with_its_reason_and_l
 
 
 # `bench/trainer_ranks.py` does every phase, both ranks and both signals many times.
-LOST = [("load", 0, signal.SIGKILL), ("backward", 1, signal.SIGKILL), ("write", 0, signal.SIGKILL)]
-LOST += [("optimizer", 1, signal.SIGSTOP)]
+LOST = [
+    ("load", 0, signal.SIGKILL),
+    pytest.param("backward", 1, signal.SIGKILL, marks=pytest.mark.gate),
+    ("write", 0, signal.SIGKILL),
+    ("optimizer", 1, signal.SIGSTOP),
+]
 
 
 @pytest.mark.parametrize(("phase", "rank", "how"), LOST)
@@ -239,13 +243,14 @@ def test_a_step_whose_rank_is_killed_or_stopped_can_be_done_again_with_the_same_
         assert [p.name for p in (run.home / "checkpoints").iterdir()] == [Path(base["checkpoint"]).name]
         made = await backend.train_step(request, Progress())
         wait_for_state(made["checkpoint"])
-        return master_of(made["checkpoint"], torch.bfloat16)
+        return master_of(made["checkpoint"])
 
+    # In float32, because bfloat16 rounds otherwise on each kind of processor, and AdamW makes such gradients large.
     # A rank is silent for some seconds too when the machine is busy.
     silent = {"silent_seconds": 10.0} if how == signal.SIGSTOP else {}
-    master = asyncio.run(with_backend(work, ranks=2, **silent))
-    _, alone = steps_in_process(make_run("alone"), [two_groups()], torch.bfloat16)
-    expected = master_of(alone["checkpoint"], torch.bfloat16)
+    master = asyncio.run(with_backend(work, ranks=2, more=IN_FLOAT32, **silent))
+    _, alone = steps_in_process(make_run("alone"), [two_groups()])
+    expected = master_of(alone["checkpoint"])
     assert (master - expected).norm() <= 1e-5 * expected.norm()
 
 

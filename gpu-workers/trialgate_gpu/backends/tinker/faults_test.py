@@ -135,6 +135,7 @@ def test_samples_of_another_temperature_are_refused(subject):
     assert "temperature 0.7" in str(refusal(subject, lambda: step(subject, request)))
 
 
+@pytest.mark.gate
 def test_a_key_is_sent_to_its_host_and_stands_in_no_file(subject, monkeypatch):
     subject.server.faults.key = "tml-hunter2"
     host = subject.settings["trainer_server"]["url"].removeprefix("http://")
@@ -239,6 +240,7 @@ def test_a_step_that_waits_for_a_silent_server_can_be_cancelled(subject):
     assert subject.server.models == {}
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("operation", ["forward_backward", "optim_step"])
 def test_a_request_whose_answer_is_lost_is_repeated_and_done_once(subject, expected, operation):
     request = subject.request(subject.base()["checkpoint"])
