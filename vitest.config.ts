@@ -30,10 +30,15 @@ const needPython = process.env['TRIALGATE_TEST_WITHOUT_PYTHON']
 /** The number of workers for tests that wait more than they compute: on 2 cores, four take two thirds of the time of two. */
 const MORE_WORKERS = Math.max(4, availableParallelism());
 
+const SIGNAL = ['tests/support/harness/signal-setup.ts'];
 const SETUPS = ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'];
 
-/** Generous limits: only what hangs reaches them. */
-const GENEROUS_LIMITS = { testTimeout: 180_000, hookTimeout: 180_000, expect: { poll: { timeout: 120_000 } } };
+/** Limits of time: only what hangs reaches them. What a test awaits ends before the test does, so that it says what it waited for. */
+const limits = (seconds: number) => ({
+  testTimeout: seconds * 1000,
+  hookTimeout: 180_000,
+  expect: { poll: { timeout: seconds * 750 } },
+});
 
 export default defineConfig({
   test: {
@@ -46,20 +51,22 @@ export default defineConfig({
             '{core,gateway,store,activities,workflows,cli,clients,agents,tasks,examples,deploy,bench,tests,web}/**/*.test.ts',
           ],
           exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**', ...onTemporal, ...needPython],
+          setupFiles: SIGNAL,
           globalSetup: SETUPS,
           isolate: false,
           maxWorkers: MORE_WORKERS,
-          ...GENEROUS_LIMITS,
+          ...limits(60),
         },
       },
       {
         test: {
           name: 'temporal',
           include: onTemporal,
-          globalSetup: SETUPS,
+          setupFiles: SIGNAL,
+          globalSetup: [...SETUPS, 'tests/support/harness/temporal-setup.ts'],
           isolate: false,
           maxWorkers: MORE_WORKERS,
-          ...GENEROUS_LIMITS,
+          ...limits(90),
         },
       },
       {
@@ -68,9 +75,10 @@ export default defineConfig({
           include: [...overHttp, '{gateway,bench,tests}/**/*.workerd.test.ts'],
           exclude: ['**/*.real.test.ts', '**/node_modules/**'],
           env: { TRIALGATE_TEST_RUNTIME: 'workerd' },
+          setupFiles: SIGNAL,
           globalSetup: ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/workerd-setup.ts'],
           isolate: false,
-          ...GENEROUS_LIMITS,
+          ...limits(60),
         },
       },
       {
@@ -78,22 +86,24 @@ export default defineConfig({
           name: 'sglang',
           include: overEngines,
           env: { TRIALGATE_TEST_ENGINE: 'sglang' },
+          setupFiles: SIGNAL,
           globalSetup: SETUPS,
           isolate: false,
-          ...GENEROUS_LIMITS,
+          ...limits(60),
         },
       },
       {
         test: {
           name: 'real',
           include: ['**/*.real.test.ts'],
+          setupFiles: SIGNAL,
           exclude: ['**/node_modules/**'],
           // One GPU holds one engine at a time.
           fileParallelism: deviceOf('auto') === 'cpu',
           maxWorkers: 2,
           sequence: { groupOrder: 1 },
-          // A publication asks the engine for 1,024 log-probabilities, which takes half a minute where bfloat16 is emulated.
-          testTimeout: 900_000,
+          testTimeout: 300_000,
+          // A hook starts what the tests of a file share, and some run all clients in it.
           hookTimeout: 900_000,
         },
       },

@@ -46,9 +46,12 @@ function sourceOrder(weights: readonly number[], seed: number) {
   const length = Math.max(BLOCK, 10 * weights.length);
   const shares = sharesOf(weights, length);
   const slots = shares.flatMap((share, source) => Array.from({ length: share }, (_, i) => `${source}/${i}`));
+  const orders = new Map<number, number[]>();
   return (position: number): { source: number; turn: number } => {
     const block = Math.floor(position / length);
-    const order = shuffle(slots, seed + block, (slot) => slot).map((slot) => Number(slot.split('/')[0]));
+    const order =
+      orders.get(block) ?? shuffle(slots, seed + block, (slot) => slot).map((slot) => Number(slot.split('/')[0]));
+    orders.set(block, order);
     const here = position % length;
     const source = order[here] ?? 0;
     const earlier = order.slice(0, here).filter((each) => each === source).length;

@@ -51,7 +51,7 @@ test('a sandbox’s processes end when the worker that started them is killed', 
 // Repeated, because the kill must also hit bubblewrap while it makes its namespaces.
 test(
   'when the process that starts a worker’s sandboxes is killed, the agent that it started fails with a SandboxError at once, and its processes die',
-  { repeats: 9 },
+  { repeats: 3 },
   async () => {
     const { worker, started, living } = await workerThatLaunches('sleep 60');
     await started();

@@ -1,194 +1,192 @@
-import { spawn } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
-import { installClients } from '../clients/install.ts';
 import { INSTALLS } from '../../cli/folders.ts';
-import { REPOSITORY } from '../../core/repository.ts';
 import { installWithProgress, type InstallOptions } from '../../cli/install/install.ts';
 import { deviceOf } from '../../cli/supervisor/device.ts';
-import { ON_SHARED_CORES } from '../support/harness/temporary-deployment.ts';
-import { endLeftBehind } from './left-behind.ts';
-import { readExitCode, readPytest, readVitest, type Outcome, type ReportedTest } from './reports.ts';
-import { countsLine, failedList, slowestTable, sumOf, tiersTable, type SuiteResult } from './summary.ts';
-import type { Tier } from './tiers.ts';
+import { REPOSITORY } from '../../core/repository.ts';
+import { installClients } from '../clients/install.ts';
+import { machineInWords, requireMachine, thisMachine } from './machine.ts';
+import { countsOf, type SuiteOutcome, type TestOutcome } from './outcome.ts';
+import { chooseRepeats, type FailedFile } from './repeat.ts';
+import { runSuite } from './run-suite.ts';
+import { ALL_AREAS, ALONE, GATE_AREAS, SIDE_BY_SIDE, whileInstalling, type Area, type Suite } from './suites.ts';
+import { countsLine, fileLine, report, suiteTable, type Flaky, type SuiteResult } from './summary.ts';
+import { writeResults } from './write-results.ts';
 
-type Suite = {
-  name: string;
-  tier: Tier;
-  command: (report: string) => string[];
-  read: (report: string, exitCode: number) => Outcome;
-  /** True when it needs the installed Python packages. */
-  inPython?: boolean;
+export type TestOptions = InstallOptions & {
+  /** Runs the full set, or the gate. */
+  all: boolean;
+  only?: readonly Area[];
+  limitMinutes: number;
+  /** Begins on a machine that has too little, too. */
+  anyMachine: boolean;
 };
 
-const bin = (name: string): string => path.join(REPOSITORY, 'node_modules/.bin', name);
-
-/** Suites that need only the npm packages. They run while the rest is installed. */
-const MEANWHILE: Suite[] = [
-  { name: 'types', tier: 'checks', command: () => [bin('tsc'), '--noEmit'], read: readExitCode },
-  { name: 'lint', tier: 'checks', command: () => [bin('oxlint'), '--deny-warnings'], read: readExitCode },
-  {
-    name: 'format',
-    tier: 'checks',
-    command: () => [bin('prettier'), '--check', '--log-level', 'warn', '.'],
-    read: readExitCode,
-  },
-  { name: 'workerd', tier: 'workerd', command: vitest('workerd'), read: readVitest },
-];
-
-/** Lanes run side by side, because tests wait more than they compute; one after the other on a GPU, which holds one engine at a time. Fast suites come first. */
-const LANES: Suite[][] = [
-  [
-    { name: 'fast', tier: 'fast', command: vitest('fast'), read: readVitest },
-    { name: 'sglang', tier: 'fast', command: vitest('sglang'), read: readVitest },
-    { name: 'temporal', tier: 'temporal', command: vitest('temporal'), read: readVitest },
-    { name: 'processes', tier: 'real', command: pytest('processes'), read: readPytest, inPython: true },
-  ],
-  [
-    {
-      name: 'ruff',
-      tier: 'checks',
-      command: () => [INSTALLS.node, INSTALLS.main, 'check', 'ruff', 'ruff-format'],
-      read: readExitCode,
-      inPython: true,
-    },
-    {
-      name: 'licenses',
-      tier: 'checks',
-      command: () => [INSTALLS.node, INSTALLS.main, 'check', 'npm-licenses', 'python-licenses'],
-      read: readExitCode,
-    },
-    { name: 'python', tier: 'fast', command: pytest('not real and not processes'), read: readPytest, inPython: true },
-    { name: 'real', tier: 'real', command: vitest('real'), read: readVitest },
-  ],
-];
-
-/** These run in the lane that ends first. */
-const LAST: Suite[] = [{ name: 'engines', tier: 'real', command: pytest('real'), read: readPytest, inPython: true }];
-
-function vitest(project: string) {
-  return (report: string) => [
-    bin('vitest'),
-    'run',
-    '--project',
-    project,
-    '--reporter=default',
-    '--reporter=json',
-    `--outputFile.json=${report}`,
-  ];
-}
-
-function pytest(marker: string) {
-  return (report: string) => [
-    INSTALLS.python,
-    '-m',
-    'pytest',
-    '-q',
-    '-p',
-    'no:cacheprovider',
-    'gpu-workers',
-    '-m',
-    marker,
-    `--junitxml=${report}`,
-  ];
-}
+/** The areas that need the installed Python packages, Temporal and the model. */
+const INSTALLED: readonly Area[] = ['temporal', 'main-job', 'clients', 'sandboxes', 'runs', 'trainer', 'page'];
+/** So often a run says which tests run, when nothing else was said. */
+const SILENCE_MS = 60_000;
 
 /**
- * Runs every suite, or those of `only` these tiers, and prints the tiers, the slowest tests and at the end `N passed, N failed, N skipped`.
- * Installs what is missing if the tier `temporal` or `real` is among them; the others do without. Returns the exit code.
+ * Runs the suites of these areas, those with real parts one after the other, and then once more each file that failed, if that may be an accident.
+ * Prints a line a file, at the end each failure whole, a table and `N passed, N failed, N skipped`. Returns the exit code. It always
+ * ends: at the limit it ends every suite and says which tests ran.
  */
-export async function runTests(
-  options: InstallOptions & { only?: readonly Tier[] },
-  signal: AbortSignal,
-): Promise<number> {
-  const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-t-'));
+export async function runTests(options: TestOptions, interrupted: AbortSignal): Promise<number> {
+  const { all, limitMinutes, anyMachine, device, only = all ? ALL_AREAS : GATE_AREAS } = options;
+  const installs = only.some((area) => INSTALLED.includes(area));
+  const machine = thisMachine();
+  if (!anyMachine) requireMachine(machine, installs ? 'real' : 'fast');
+  const logs = path.join(REPOSITORY, '.trialgate-test/logs');
+  mkdirSync(logs, { recursive: true });
+  console.log(
+    `${only.join(', ')} on ${machineInWords(machine)}, load ${machine.load.toFixed(1)}; at most ${limitMinutes} minutes; full logs: ${logs}`,
+  );
+
+  const start = Date.now();
+  const limit = new AbortController();
+  const timer = setTimeout(() => limit.abort(new Error(atLimit(limitMinutes))), limitMinutes * 60_000);
+  const failed = new AbortController();
+  const signal = AbortSignal.any([interrupted, limit.signal, failed.signal]);
+  // Suites have folders in this one. Sockets are in them, whose paths may have 107 bytes.
+  const folder = mkdtempSync(path.join(tmpdir(), 'tg-'));
   // PostgreSQL has its data in this folder and runs as another user when we are root.
   chmodSync(folder, 0o755);
-  const failed = new AbortController();
-  const stop = AbortSignal.any([signal, failed.signal]);
-  const installs = options.only?.some((tier) => tier === 'temporal' || tier === 'real') ?? true;
-  const hasPython = installs || existsSync(INSTALLS.python);
-  const results: SuiteResult[] = [];
-  const tests: ReportedTest[] = [];
-  const inTurn = async (suites: Suite[]): Promise<void> => {
-    for (const suite of suites) {
-      if (stop.aborted || (options.only && !options.only.includes(suite.tier)) || (suite.inPython && !hasPython))
-        continue;
-      const report = path.join(folder, `${suite.name}.report`);
-      const start = Date.now();
-      console.log(`== ${suite.name}`);
-      const { counts, tests: timed } = suite.read(
-        report,
-        await run(suite, { report, folder, env: hasPython ? {} : { TRIALGATE_TEST_WITHOUT_PYTHON: 'true' } }, stop),
-      );
-      const seconds = (Date.now() - start) / 1000;
-      results.push({ tier: suite.tier, suite: suite.name, counts, seconds });
-      tests.push(...timed);
-      console.log(`== ${suite.name}: ${countsLine(counts)} in ${Math.round(seconds)} s`);
-    }
-  };
-  const last = [...LAST];
-  const inLane = async (suites: Suite[]): Promise<void> => {
-    await inTurn(suites);
-    for (let next = last.shift(); next; next = last.shift()) await inTurn([next]);
-  };
+  const run = new TestRun({ folder, logs, signal, hasPython: installs || existsSync(INSTALLS.python), only });
   try {
     // Registries are slow, so clients are installed meanwhile. A client that cannot be installed fails its own test.
-    const clients = async (how: 'npm' | 'pip') => (installs ? installClients(how, stop) : undefined);
-    const meanwhile = Promise.all([inTurn(MEANWHILE), clients('npm')]);
-    if (installs) {
+    const clients = async (how: 'npm' | 'pip') => (only.includes('clients') ? installClients(how, signal) : undefined);
+    const meanwhile = Promise.all([run.inTurn(whileInstalling(all)), clients('npm')]);
+    if (installs)
       await installWithProgress(options, signal).catch(async (error: unknown) => {
-        failed.abort();
+        failed.abort(error);
         await meanwhile;
-        throw error;
+        throw limit.signal.aborted ? limit.signal.reason : error;
       });
-    } else if (!hasPython) console.log(WITHOUT_PYTHON);
-    await Promise.all([
-      meanwhile,
-      clients('pip'),
-      ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inLane),
-    ]);
+    else if (!run.hasPython) console.log(WITHOUT_PYTHON);
+    // A GPU holds one engine at a time, and its machines have processors enough for one suite after the other.
+    const lanes = deviceOf(device) === 'cpu' ? SIDE_BY_SIDE : [SIDE_BY_SIDE.flat()];
+    await Promise.all([meanwhile, clients('pip'), ...lanes.map((lane) => run.inTurn(lane))]);
+    await run.inTurn(ALONE);
+    await run.repeatFailed();
   } finally {
-    await endLeftBehind(folder);
+    clearTimeout(timer);
     rmSync(folder, { recursive: true, force: true });
   }
-  signal.throwIfAborted();
-  const total = sumOf(results.map(({ counts }) => counts));
-  console.log(`\n${tiersTable(results)}`);
-  if (tests.length > 0) console.log(`\nthe slowest tests:\n${slowestTable(tests)}`);
-  const failures = failedList(tests);
-  if (failures) console.log(`\nthe tests that failed:\n${failures}`);
-  console.log(`\n${countsLine(total)}`);
-  return total.failed > 0 || total.passed === 0 ? 1 : 0;
+  interrupted.throwIfAborted();
+  const { text, counts, isGood } = report(run);
+  console.log(text);
+  if (limit.signal.aborted) console.log(`\n${atLimit(limitMinutes)}`);
+  if (all && !options.only)
+    writeResults({ machine, minutes: (Date.now() - start) / 60_000, table: suiteTable(run.results), counts });
+  console.log(`\n${countsLine(counts)}`);
+  return isGood && !limit.signal.aborted ? 0 : 1;
 }
+
+const atLimit = (minutes: number): string =>
+  `the limit of ${minutes} minutes for all tests was reached (--limit sets another)`;
 
 const WITHOUT_PYTHON =
   'WARNING: the Python packages are not installed (`npx trialgate install` does it), so ruff, the tests in Python and those that start Python are left out';
 
-/** Runs a suite and returns its exit code. Each printed line begins with the suite's name. */
-function run(
-  { name, command }: Suite,
-  { report, folder, env: more }: { report: string; folder: string; env: Record<string, string> },
-  signal: AbortSignal,
-): Promise<number> {
-  const env = {
-    ...process.env,
-    ...more,
-    PYTHONPATH: INSTALLS.gpuWorkers,
-    PYTHONDONTWRITEBYTECODE: '1',
-    TMPDIR: folder,
-    ...ON_SHARED_CORES,
-    PATH: `${path.dirname(INSTALLS.node)}:${process.env['PATH']}`,
-  };
-  const [file = '', ...args] = command(report);
-  const child = spawn(file, args, { cwd: REPOSITORY, stdio: ['ignore', 'pipe', 'pipe'], env });
-  for (const stream of [child.stdout, child.stderr])
-    createInterface(stream).on('line', (text) => console.log(`${name.padEnd(9)} | ${text}`));
-  signal.addEventListener('abort', () => child.kill('SIGINT'), { once: true });
-  return new Promise((resolve) => {
-    child.on('error', () => resolve(1));
-    child.on('close', (code) => resolve(code ?? 1));
-  });
+type Place = { folder: string; logs: string; signal: AbortSignal; hasPython: boolean; only: readonly Area[] };
+
+/** One run of suites, and what they said. */
+export class TestRun {
+  readonly results: SuiteResult[] = [];
+  readonly flaky: Flaky[] = [];
+  readonly refused: string[] = [];
+  readonly left: string[] = [];
+  readonly hasPython: boolean;
+  readonly #place: Place;
+  readonly #suites = new Map<string, Suite>();
+  readonly #running = new Map<string, SuiteOutcome>();
+  #saidAt = Date.now();
+
+  constructor(place: Place) {
+    this.#place = place;
+    this.hasPython = place.hasPython;
+  }
+
+  /** Runs these suites one after the other. A suite that the limit or an interruption leaves out is left out. */
+  async inTurn(suites: readonly Suite[]): Promise<void> {
+    for (const suite of suites) {
+      const isWanted = this.#place.only.includes(suite.area) && (this.hasPython || !suite.inPython);
+      if (this.#place.signal.aborted || !isWanted) continue;
+      this.#suites.set(suite.name, suite);
+      const start = Date.now();
+      this.#say(`== ${suite.name}`);
+      const { outcome, left } = await this.#run(suite);
+      const seconds = (Date.now() - start) / 1000;
+      const counts = countsOf(outcome.tests);
+      this.results.push({ area: suite.area, suite: suite.name, tests: outcome.tests, seconds });
+      this.left.push(...left.map((command) => `${suite.name}: ${command}`));
+      this.#say(`== ${suite.name}: ${countsLine(counts)} in ${Math.round(seconds)} s`);
+    }
+  }
+
+  /** Runs each file that failed once more, alone, if that may be an accident. A test that then passes is flaky. */
+  async repeatFailed(): Promise<void> {
+    const { signal } = this.#place;
+    if (signal.aborted) return;
+    const { repeat, refused } = chooseRepeats(this.results.flatMap(failedFiles));
+    this.refused.push(...refused);
+    for (const { suite: name, file, tests } of repeat) {
+      const suite = this.#suites.get(name);
+      if (!suite || this.#place.signal.aborted) continue;
+      this.#say(`== ${name}: ${file} failed and is run once more, alone`);
+      const { outcome } = await this.#run(suite, [file]);
+      const again = countsOf(outcome.tests);
+      this.#say(`== ${name}: ${file} again: ${countsLine(again)}`);
+      if (again.failed > 0 || again.passed === 0) continue;
+      for (const test of tests) {
+        this.flaky.push({ file, name: test.name, failure: test.failure ?? '' });
+        test.result = 'passed';
+      }
+    }
+  }
+
+  async #run(suite: Suite, again?: readonly string[]): ReturnType<typeof runSuite> {
+    const { folder, logs, signal, hasPython } = this.#place;
+    const saying = setInterval(() => this.#sayRunning(), 5_000);
+    try {
+      return await runSuite(suite, {
+        folder: path.join(folder, again ? `${suite.name}-2` : suite.name),
+        log: path.join(logs, `${suite.name}.log`),
+        env: hasPython ? {} : { TRIALGATE_TEST_WITHOUT_PYTHON: 'true' },
+        ...(again && { again }),
+        signal,
+        onStart: (outcome) => this.#running.set(suite.name, outcome),
+        onFile: (file, counts, seconds) => this.#say(fileLine(suite.name, file, counts, seconds)),
+      });
+    } finally {
+      clearInterval(saying);
+      this.#running.delete(suite.name);
+    }
+  }
+
+  #say(line: string): void {
+    this.#saidAt = Date.now();
+    console.log(line);
+  }
+
+  #sayRunning(): void {
+    if (Date.now() - this.#saidAt < SILENCE_MS) return;
+    const lines = [...this.#running].flatMap(([suite, outcome]) =>
+      outcome
+        .running()
+        .map(({ file, name, since }) => `${suite} … ${Math.round((Date.now() - since) / 1000)} s: ${file}: ${name}`),
+    );
+    this.#say(lines.join('\n') || `${[...this.#running.keys()].join(', ')} … no test runs at the moment`);
+  }
+}
+
+/** Returns the files of a suite that have a failed test. */
+function failedFiles({ suite, tests }: SuiteResult): FailedFile[] {
+  const failed = Map.groupBy(
+    tests.filter(({ result }) => result === 'failed'),
+    ({ file }: TestOutcome) => file,
+  );
+  return [...failed].map(([file, ofFile]) => ({ suite, file, tests: ofFile }));
 }

@@ -2,12 +2,13 @@ import { expect, test } from 'vitest';
 import { startTestGateway } from '../../../tests/support/harness/gateways.ts';
 import { fuzzGateway } from '../../../tests/support/scenarios/fuzz/fuzz-gateway.ts';
 
-const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 1_000_000);
+/** A seed of every day would find faults in changes that did not make them: `bench/fuzz.ts` looks for new ones. */
+const seed = Number(process.env['FUZZ_SEED'] ?? 7);
 
 test(`malformed requests and engine replies (FUZZ_SEED=${seed}) cause no internal error in the gateway and reach no other trial`, async ({
   signal,
 }) => {
-  const { faults, statuses, served } = await fuzzGateway({ seed, rounds: 60, start: startTestGateway, signal });
+  const { faults, statuses, served } = await fuzzGateway({ seed, rounds: 40, start: startTestGateway, signal });
   expect(faults).toEqual([]);
   // There were several kinds of answers, from all routes.
   expect([...served].toSorted()).toEqual([

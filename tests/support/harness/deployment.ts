@@ -4,6 +4,7 @@ import type { Deployment } from '../../../cli/config/schema.ts';
 import { INSTALLS } from '../../../cli/folders.ts';
 import { groupOf, isAlive } from '../../../cli/supervisor/processes.ts';
 import { readState } from '../../../cli/supervisor/state.ts';
+import { currentTest } from './current-test.ts';
 import { temporaryDeployment, type TemporaryDeployment } from './temporary-deployment.ts';
 
 const run = promisify(execFile);
@@ -32,6 +33,7 @@ export class TestDeployment {
       env: this.env,
       cwd: this.home,
       maxBuffer: 2 ** 26,
+      ...(currentTest.signal && { signal: currentTest.signal }),
     });
     return stdout;
   }

@@ -1,0 +1,27 @@
+import { globSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { REPOSITORY } from '../../core/repository.ts';
+import { ALONE, GATE_AREAS, REAL_FILES } from './suites.ts';
+
+const realFiles = globSync('**/*.real.test.ts', {
+  cwd: REPOSITORY,
+  exclude: ['**/node_modules/**', '**/.trialgate*/**'],
+});
+
+test('each test file with real parts belongs to exactly one area', () => {
+  const areas = Object.entries(REAL_FILES);
+  const wrong = realFiles
+    .map((file) => [file, areas.filter(([, parts]) => parts.some((part) => file.includes(part))).map(([area]) => area)])
+    .filter(([, of]) => of?.length !== 1);
+  expect(wrong).toEqual([]);
+});
+
+test('each path of an area is one of a file that exists', () => {
+  const parts = Object.values(REAL_FILES).flat();
+  expect(parts.filter((part) => !realFiles.some((file) => file.includes(part)))).toEqual([]);
+});
+
+test('the gate has one file with real parts', () => {
+  const gate = ALONE.filter(({ area }) => GATE_AREAS.some((each) => each === area));
+  expect(gate.map((suite) => 'files' in suite && suite.files)).toEqual([['tests/e2e/main-job.real.test.ts']]);
+});
