@@ -17,12 +17,18 @@ import { runAgent, type AgentEnd } from './run-agent.ts';
 import { isolation } from '../sandbox/isolation.ts';
 import { taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
-type Place = { db: Database; gatewayUrl: string; network?: 'gateway' | 'host'; onSandbox?: (root: string) => void };
+type Place = {
+  db: Database;
+  gatewayUrl: string;
+  network?: 'gateway' | 'host';
+  onSandbox?: (root: string) => void;
+  onHeartbeat?: (details: unknown) => void;
+};
 
 async function endOf(
   agent: string,
   trial: { id: string; attempt: number },
-  { db, gatewayUrl, network, onSandbox }: Place,
+  { db, gatewayUrl, network, onSandbox, onHeartbeat }: Place,
 ): Promise<AgentEnd> {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true');
@@ -45,7 +51,9 @@ async function endOf(
     sandboxes,
     graders: new Graders(folder.home),
   };
-  const end: AgentEnd = await new MockActivityEnvironment().run(runAgent(deps), { ...key, agent, seconds: 20 });
+  const environment = new MockActivityEnvironment();
+  if (onHeartbeat) environment.on('heartbeat', onHeartbeat);
+  const end: AgentEnd = await environment.run(runAgent(deps), { ...key, agent, seconds: 20 });
   await sandboxes.close(key);
   expect(sandboxes.slots.free).toBe(1);
   return end;
@@ -117,6 +125,17 @@ describe('an agent with a gateway and a fake engine', () => {
       reason: 'budget_exhausted',
     });
     expect((await trial.calls()).filter((call) => call.finishReason === 'stop')).toHaveLength(1);
+  });
+
+  test('what Temporal keeps of an attempt, its end and its heartbeats, holds neither its key nor the secret', async () => {
+    const trial = await gateway.trial();
+    const kept: unknown[] = [];
+    const onHeartbeat = (details: unknown) => kept.push(details);
+    kept.push(await endOf('oneshot', trial, { db: gateway.db, gatewayUrl: gateway.gateway.url, onHeartbeat }));
+    // The agent had its key, so the key was computed.
+    expect((await trial.calls()).map(({ status }) => status)).toContain('completed');
+    const text = JSON.stringify(kept);
+    expect([trial.key, SECRET].filter((word) => text.includes(word))).toEqual([]);
   });
 
   /** Returns the end of an attempt whose agent crashed after these calls. `faults` has the engine's fault in each call. */

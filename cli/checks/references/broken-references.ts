@@ -45,12 +45,12 @@ export function brokenReferences(repository: string, tracked: readonly string[])
   }
 
   function unknownFiles(): string[] {
-    return readInvariants(read(INVARIANTS)).flatMap(({ number, code, tests, named }, position) => {
+    return readInvariants(read(INVARIANTS)).flatMap(({ number, code, tests, inGate, named }, position) => {
       const where = `${INVARIANTS}: invariant ${number}`;
       return [
         ...(number === position + 1 ? [] : [`${where} stands where ${position + 1} is expected`]),
         ...(code.length > 0 ? [] : [`${where} names no code`]),
-        ...(tests.some((file) => TEST.test(file)) ? [] : [`${where} names no test`]),
+        ...(inGate.some((file) => TEST.test(file)) ? [] : [`${where} names no test in \`npm test\``]),
         ...tests.filter((file) => !TEST.test(file)).map((file) => `${where} names ${file} as a test, which is none`),
         ...named
           .filter((file) => !files.has(file))

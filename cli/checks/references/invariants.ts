@@ -1,12 +1,13 @@
-/** `named` has every file that the section names, including those of `code` and `tests`. */
-export type Invariant = { number: number; code: string[]; tests: string[]; named: string[] };
+/** `inGate` has the files of `tests` that `npm test` runs. `named` has every file that the section names, including those of `code` and `tests`. */
+export type Invariant = { number: number; code: string[]; tests: string[]; inGate: string[]; named: string[] };
 
 /** Returns the numbered sections of the page of invariants. */
 export function readInvariants(page: string): Invariant[] {
   return [...page.matchAll(/^## (\d+)\. .*\n([^]*?)(?=^## |$(?![^]))/gm)].map(([, number, section = '']) => ({
     number: Number(number),
     code: filesIn(/^- Code: .*$/m.exec(section)?.[0] ?? ''),
-    tests: filesIn(/^- Tests: .*$/m.exec(section)?.[0] ?? ''),
+    tests: filesIn(section.match(/^- Tests in .*$/gm)?.join() ?? ''),
+    inGate: filesIn(/^- Tests in `npm test`: .*$/m.exec(section)?.[0] ?? ''),
     named: filesIn(section),
   }));
 }

@@ -8,7 +8,7 @@ import { citedInvariants } from './invariants.ts';
 import { headingsOf } from './links.ts';
 
 const INVARIANTS =
-  '# Invariants\n\n## 1. First\n\nWhy.\n\n- Code: `a/b.ts`\n- Tests: `a/b.test.ts`\n\n## 2. Second\n\n- Code: `a/b.ts`\n- Tests: `a/b_test.py`\n';
+  '# Invariants\n\n## 1. First\n\nWhy.\n\n- Code: `a/b.ts`\n- Tests in `npm test`: `a/b.test.ts`\n\n## 2. Second\n\n- Code: `a/b.ts`\n- Tests in `npm test`: `a/b_test.py`\n';
 const SOUND = {
   'a/b.ts': '// Holds (invariant 2).',
   'a/b.test.ts': '',
@@ -49,18 +49,33 @@ test.each([
     'docs/invariants.md: invariant 1 names a/c.ts, which is not in the repository',
   ],
   [
-    'an invariant without a test',
-    { 'docs/invariants.md': INVARIANTS.replace('- Tests: `a/b_test.py`\n', '') },
-    'docs/invariants.md: invariant 2 names no test',
+    'an invariant without a test in `npm test`',
+    {
+      'docs/invariants.md': INVARIANTS.replace(
+        '- Tests in `npm test`: `a/b_test.py`',
+        '- Tests in the full set: `a/b_test.py`',
+      ),
+    },
+    'docs/invariants.md: invariant 2 names no test in `npm test`',
   ],
   [
     'an invariant without code',
-    { 'docs/invariants.md': INVARIANTS.replace('- Code: `a/b.ts`\n- Tests: `a/b.test.ts`', '- Tests: `a/b.test.ts`') },
+    {
+      'docs/invariants.md': INVARIANTS.replace(
+        '- Code: `a/b.ts`\n- Tests in `npm test`: `a/b.test.ts`',
+        '- Tests in `npm test`: `a/b.test.ts`',
+      ),
+    },
     'docs/invariants.md: invariant 1 names no code',
   ],
   [
     'a test that is none',
-    { 'docs/invariants.md': INVARIANTS.replace('- Tests: `a/b.test.ts`', '- Tests: `a/b.test.ts`, `a/b.ts`') },
+    {
+      'docs/invariants.md': INVARIANTS.replace(
+        '- Tests in `npm test`: `a/b.test.ts`',
+        '- Tests in `npm test`: `a/b.test.ts`, `a/b.ts`',
+      ),
+    },
     'docs/invariants.md: invariant 1 names a/b.ts as a test, which is none',
   ],
   [
