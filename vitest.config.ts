@@ -78,7 +78,8 @@ export default defineConfig({
           setupFiles: SIGNAL,
           globalSetup: ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/workerd-setup.ts'],
           isolate: false,
-          ...limits(60),
+          // Wrangler takes its time to bundle and to start.
+          ...limits(120),
         },
       },
       {

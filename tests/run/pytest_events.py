@@ -39,9 +39,18 @@ times = FileTimes()
 ended: dict[str, dict[str, Any]] = {}
 
 
+root = ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global root
+    root = str(config.rootpath)
+
+
 def parts(nodeid: str) -> dict[str, str]:
+    """Returns the test and its file. pytest names files from its own root, the runner from the working folder."""
     file, _, test = nodeid.partition("::")
-    return {"file": file, "test": test}
+    return {"file": os.path.relpath(os.path.join(root, file)), "test": test}
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { INSTALLS } from '../../cli/folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { currentTest } from '../support/harness/current-test.ts';
 import { identify, isAlive } from '../../cli/supervisor/processes.ts';
 import { countsOf } from './outcome.ts';
@@ -153,6 +154,7 @@ test.skipIf(!existsSync(INSTALLS.python))(
       ['test_without_its_fixture', 'failed', false],
     ]);
     expect(outcome.tests[1]?.failure).toContain('assert 1 == 2');
+    expect(path.resolve(REPOSITORY, outcome.tests[0]?.file ?? '')).toBe(file);
   },
 );
 
