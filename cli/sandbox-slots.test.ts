@@ -64,6 +64,7 @@ class Host {
     };
     const worker = await Worker.create({
       connection,
+      namespace: environment.client.options.namespace,
       taskQueue: SANDBOX_QUEUE,
       activities: { openTrial },
       ...sandboxSlotOptions(this.slots, this.#perSecond, null),

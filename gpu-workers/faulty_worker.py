@@ -2,6 +2,8 @@
 
     python gpu-workers/faulty_worker.py --temporal-address HOST:PORT --home DIR --faults reward,loss,memory
 
+`--namespace` names another namespace than Temporal's `default`.
+
 Its first line on standard output is JSON: the model, the engine, an engine for adapters, a trainer server that forgets
 its models during the first step of a run, and a batch for each fault. It ends when its standard input closes.
 """
@@ -71,6 +73,7 @@ def start_trainer_server(model: str, state: Path) -> str:
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--temporal-address", required=True)
+    parser.add_argument("--namespace", default="default")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--faults", required=True)
     arguments = parser.parse_args()
@@ -93,7 +96,7 @@ async def main() -> None:
         os.environ["TRIALGATE_FAULTS"] = arguments.faults
         options = ("--device", "cpu", "--threads", "1", "--pack-tokens", "64")
         backends = Backends(LocalBackend(GroupOptions(module="faulty_rank", options=options)))
-        await serve(arguments.temporal_address, "default", backends, stop)
+        await serve(arguments.temporal_address, arguments.namespace, backends, stop)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,10 @@
 import { expect, test } from 'vitest';
 import { FakeWorld } from '../tests/support/fakes/fake-activities.ts';
-import { startTemporal, stopTemporal, withWorkers, type Temporal } from '../tests/support/harness/workflow-worker.ts';
+import { useTemporal } from '../tests/support/harness/use-temporal.ts';
+import { endWorkers, withWorkers, type Temporal } from '../tests/support/harness/workflow-worker.ts';
+
+/** What a test file has, and what the next file of this process has. */
+const [first, second] = [useTemporal(), useTemporal()];
 
 const runOnce = async (environment: Temporal, id: string): Promise<boolean> => {
   const world = new FakeWorld();
@@ -13,7 +17,6 @@ const runOnce = async (environment: Temporal, id: string): Promise<boolean> => {
 };
 
 test('the tests’ Temporal workers: a test that hangs fails neither the next test of its file nor the files after it', async () => {
-  const first = await startTemporal();
   const world = new FakeWorld();
   const [begun, hanging] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const hung = withWorkers(
@@ -26,11 +29,8 @@ test('the tests’ Temporal workers: a test that hangs fails neither the next te
   );
   await begun.promise;
   expect(await runOnce(first, 'next-test')).toBe(true);
-  await stopTemporal(first);
-  // Another file of this process starts a server of its own.
-  const second = await startTemporal();
+  await endWorkers(first);
   expect(await runOnce(second, 'next-file')).toBe(true);
-  await stopTemporal(second);
   hanging.resolve();
   await hung;
 });

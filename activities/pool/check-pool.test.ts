@@ -1,4 +1,3 @@
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { eq } from 'drizzle-orm';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
@@ -6,7 +5,7 @@ import { changeFound } from '../../store/queries/register-replicas.ts';
 import { policyVersions, publications, replicas, runs } from '../../store/schema.ts';
 import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
-import { startTemporal, stopTemporal } from '../../tests/support/harness/workflow-worker.ts';
+import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
 import { hasLostReplica, missingVersion, poolHas } from './check-pool.ts';
 import type { Deps } from '../deps.ts';
 import type { PublishInput, ReplicaReport } from '../../core/gpu-contract.ts';
@@ -18,12 +17,12 @@ import { runConfig } from '../../core/run-config/run-config.ts';
 import { temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
 const store = useDatabase();
-let environment: TestWorkflowEnvironment;
+const environment = useTemporal();
 let home: Awaited<ReturnType<typeof temporaryHome>>;
 let deps: Deps;
 let engines: [FakeEngine, FakeEngine, FakeEngine, ...FakeEngine[]];
 beforeAll(async () => {
-  [environment, home] = await Promise.all([startTemporal(), temporaryHome()]);
+  home = await temporaryHome();
   deps = {
     db: store.db,
     temporal: environment.client,
@@ -35,10 +34,7 @@ beforeAll(async () => {
     graders: new Graders(home.home),
   };
 });
-afterAll(async () => {
-  await stopTemporal(environment);
-  await home?.[Symbol.asyncDispose]();
-});
+afterAll(async () => home?.[Symbol.asyncDispose]());
 afterEach(async () => {
   for (const engine of engines) await engine.stop();
 });

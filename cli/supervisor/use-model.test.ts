@@ -1,14 +1,15 @@
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { noteWait } from '../../store/queries/pool-queue.ts';
 import { DEPLOYMENT_POOL, replicas, runs } from '../../store/schema.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { until } from '../../tests/support/harness/until.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
-import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
+import { startTemporal, stopTemporal } from '../../tests/support/harness/workflow-worker.ts';
 import { resolveConfig } from '../config/resolve.ts';
 import type { Asked } from '../options.ts';
 import { environment, type Component } from './component.ts';
@@ -20,7 +21,10 @@ import { requireSameSettings } from './require-same-settings.ts';
 import { startStack, type Stack } from './stack.ts';
 import { useModel } from './use-model.ts';
 
-const temporal = useTemporal();
+/** A server of its own, because `useModel` connects to the namespace `default`. */
+let temporal: TestWorkflowEnvironment;
+beforeAll(async () => void (temporal = await startTemporal()));
+afterAll(() => stopTemporal(temporal));
 const store = useDatabase();
 const never = new AbortController().signal;
 let folder = '';

@@ -1,6 +1,5 @@
 import { Context, sleep } from '@temporalio/activity';
 import { Client, ServiceError, type WorkflowClientInterceptor } from '@temporalio/client';
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -10,21 +9,21 @@ import { runConfig } from '../../core/run-config/run-config.ts';
 import { until } from '../support/harness/until.ts';
 import { FakeWorld } from '../support/fakes/fake-activities.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
-import { startTemporal, stopTemporal, withWorkers } from '../support/harness/workflow-worker.ts';
+import { useTemporal } from '../support/harness/use-temporal.ts';
+import { withWorkers } from '../support/harness/workflow-worker.ts';
 import { INSTALLS } from '../../cli/folders.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { retryDroppedUpdates } from '../../cli/run/retry-updates.ts';
 import { updateRun } from '../../cli/run/update-run.ts';
 
 const execute = promisify(execFile);
-let environment: TestWorkflowEnvironment;
+const environment = useTemporal();
 let working: Promise<void>;
 const over = Promise.withResolvers<void>();
 /** All runs share one world, because a worker takes seconds to start. */
 const world = new FakeWorld();
 const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 2, groups_per_iteration: 1, group_size: 2 });
-beforeAll(async () => {
-  environment = await startTemporal();
+beforeAll(() => {
   working = withWorkers(
     environment,
     { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() },
@@ -34,7 +33,6 @@ beforeAll(async () => {
 afterAll(async () => {
   over.resolve();
   await working;
-  await stopTemporal(environment);
 });
 
 /** Returns the commands in the right column of docs/operating.md's table, by verb. */
@@ -47,9 +45,10 @@ async function documented(): Promise<Map<string, string>> {
 /** Runs Temporal's own CLI with a command line as the documents write it, and returns its output. */
 async function temporal(line: string): Promise<string> {
   const words = [...line.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, word]) => quoted ?? word ?? '');
+  const { namespace } = environment.client.options;
   const { stdout } = await execute(
     INSTALLS.temporal,
-    ['workflow', ...words, '--address', environment.address, '-o', 'json'],
+    ['workflow', ...words, '--address', environment.address, '--namespace', namespace, '-o', 'json'],
     { env: { PATH: process.env['PATH'], HOME: '/nonexistent' } },
   );
   return stdout;
@@ -151,8 +150,10 @@ test.each([
         });
       },
     };
+    const { connection, options } = environment.client;
     const client = new Client({
-      connection: environment.connection,
+      connection,
+      namespace: options.namespace,
       interceptors: { workflow: [retryDroppedUpdates, failsOnce] },
     });
     const runId = `let-go-${times}`;

@@ -119,7 +119,9 @@ test('a resumed run that Temporal’s CLI resets goes on in a new take', async (
         '--reason',
         'redo',
       ];
-      await promisify(execFile)(INSTALLS.temporal, [...reset, '--address', environment.address]);
+      const { namespace } = environment.client.options;
+      const at = ['--address', environment.address, '--namespace', namespace];
+      await promisify(execFile)(INSTALLS.temporal, [...reset, ...at]);
       await environment.client.workflow.getHandle('reset').result().finally(free);
     },
   );

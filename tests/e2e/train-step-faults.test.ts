@@ -29,7 +29,9 @@ const announced = z.object({
 /** Starts the Python worker on this test's Temporal. Each train step has the next fault of `faults`. */
 async function startFaultyWorker(faults: string[]) {
   const home = mkdtempSync(path.join(tmpdir(), 'trialgate-faults-'));
-  const args = ['--temporal-address', environment.address, '--home', home, '--faults', faults.join()];
+  const { namespace } = environment.client.options;
+  const at = ['--temporal-address', environment.address, '--namespace', namespace];
+  const args = [...at, '--home', home, '--faults', faults.join()];
   const child = spawn(INSTALLS.python, [path.join(INSTALLS.gpuWorkers, 'faulty_worker.py'), ...args], {
     env: { ...process.env, PYTHONPATH: INSTALLS.gpuWorkers, PYTHONDONTWRITEBYTECODE: '1' },
     stdio: ['pipe', 'pipe', 'inherit'],
@@ -131,9 +133,29 @@ beforeAll(async () => {
 });
 afterAll(() => worker[Symbol.asyncDispose]());
 
-test('a train step with a number that is not finite is skipped; too many in a row, full memory or a result that is not JSON block the run', async () => {
-  const [id, world] = ['faults', new FakeWorld()];
-  const last = Object.keys(SKIPPED).length;
+const FAULTS = 'faults';
+const world = new FakeWorld();
+const last = Object.keys(SKIPPED).length;
+const trainer = () => {
+  const { trialgate, versions, reports } = trained;
+  return { versions, reports, activities: { trialgate, sandboxes: world.sandboxes(), host: world.host() } };
+};
+let trained: ReturnType<typeof trainedBy>;
+
+/** Expects that the run is blocked for the reason at this place of `BLOCKED`, with the version that the last good step made. */
+async function expectBlocked(place: number): Promise<void> {
+  await until(() => world.count('blocked') === place + 1);
+  expect(world.blockedReason).toContain(Object.values(BLOCKED)[place]);
+  const run = environment.client.workflow.getHandle(FAULTS);
+  expect(await run.query<RunStatusReport>('status')).toMatchObject({
+    phase: 'blocked',
+    reason: world.blockedReason,
+    policy_version: last,
+  });
+  expect(trained.versions).toHaveLength(last + 1);
+}
+
+test('a train step with a number that is not finite is skipped, and too many in a row block the run', async () => {
   world.config = runConfig.parse({
     model: worker.model,
     tasks: ['t'],
@@ -142,37 +164,36 @@ test('a train step with a number that is not finite is skipped; too many in a ro
     group_size: 2,
     max_skipped_steps: last,
   });
-  const { trialgate, versions, reports } = trainedBy(worker, id, world, worker.engine);
-  await withWorkers(environment, { trialgate, sandboxes: world.sandboxes(), host: world.host() }, async () => {
-    const run = await environment.client.workflow.start('trainRun', {
-      workflowId: id,
-      taskQueue: 'trialgate',
-      args: [{}],
-    });
-    for (const [already, reason] of Object.values(BLOCKED).entries()) {
-      await until(() => world.count('blocked') === already + 1);
-      expect(world.blockedReason).toContain(reason);
-      expect(await run.query<RunStatusReport>('status')).toMatchObject({
-        phase: 'blocked',
-        reason: world.blockedReason,
-        policy_version: last,
-      });
-      expect(versions).toHaveLength(last + 1);
+  trained = trainedBy(worker, FAULTS, world, worker.engine);
+  const { activities, versions } = trainer();
+  await withWorkers(environment, activities, async () => {
+    await environment.client.workflow.start('trainRun', { workflowId: FAULTS, taskQueue: 'trialgate', args: [{}] });
+    await expectBlocked(0);
+  });
+  const [base, ...skipped] = versions;
+  expect(skipped.map((version) => version.skipped)).toEqual(
+    Object.values(SKIPPED).map((reason) => expect.stringContaining(reason)),
+  );
+  expect(skipped.map(({ canary }) => canary)).toEqual(skipped.map(() => base?.canary));
+});
+
+test('a step that fills the memory, and one whose result is not JSON, block the run; resumed, it trains with the next step', async () => {
+  const { activities, versions, reports } = trainer();
+  await withWorkers(environment, activities, async () => {
+    const run = environment.client.workflow.getHandle(FAULTS);
+    for (const place of [1, 2]) {
       await run.executeUpdate('resume');
+      await expectBlocked(place);
     }
+    await run.executeUpdate('resume');
     expect(await run.result()).toMatchObject({ phase: 'completed', policy_version: last + 1 });
   });
-
-  const [base, ...trained] = versions;
-  expect(trained.map((version) => version.skipped)).toEqual([
-    ...Object.values(SKIPPED).map((reason) => expect.stringContaining(reason)),
-    null,
-  ]);
-  expect(trained.slice(0, last).map(({ canary }) => canary)).toEqual(Array.from({ length: last }, () => base?.canary));
-  expect(trained[last]?.canary).not.toEqual(base?.canary);
-  expect(trained.map(({ metrics }) => metrics['actor/updates'])).toEqual([0, 0, 0, 0, 0, 1]);
+  const [base, ...steps] = versions;
+  expect(steps.at(-1)).toMatchObject({ skipped: null });
+  expect(steps.at(-1)?.canary).not.toEqual(base?.canary);
+  expect(steps.map(({ metrics }) => metrics['actor/updates'])).toEqual([0, 0, 0, 0, 0, 1]);
   expect(reports.map(({ ok, weight_version }) => [ok, weight_version])).toEqual(
-    versions.map((_, version) => [true, `${id}@${version}`]),
+    versions.map((_, version) => [true, `${FAULTS}@${version}`]),
   );
 });
 

@@ -56,9 +56,10 @@ test('a trial that waits for a slot never opens once it is skipped, and keeps th
     await until(async () => (await readStatus()).trials[1]?.state === 'cancelled');
 
     const before = Date.now();
-    const { nativeConnection: connection } = environment;
+    const { nativeConnection: connection, client } = environment;
     const host = await Worker.create({
       connection,
+      namespace: client.options.namespace,
       taskQueue: 'sandboxes',
       activities: { openTrial: records.openTrial },
     });

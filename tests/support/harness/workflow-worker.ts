@@ -11,11 +11,14 @@ export type Temporal = Pick<TestWorkflowEnvironment, 'client' | 'nativeConnectio
 
 const temporalBinary = path.join(import.meta.dirname, '../../../.trialgate/venv/bin/temporal');
 
-/** Starts a real Temporal server that keeps its data in memory, for one test file. */
+/** The options of the tests' client. */
+const CLIENT = { interceptors: { workflow: [retryDroppedUpdates] } };
+
+/** Starts a real Temporal server that keeps its data in memory, for a program or for one test file. */
 export async function startTemporal(): Promise<TestWorkflowEnvironment> {
   installRuntime();
   return TestWorkflowEnvironment.createLocal({
-    client: { interceptors: { workflow: [retryDroppedUpdates] } },
+    client: CLIENT,
     server: {
       executable: { type: 'existing-path', path: temporalBinary },
       searchAttributes: [],
@@ -30,6 +33,12 @@ export async function startTemporal(): Promise<TestWorkflowEnvironment> {
       ],
     },
   });
+}
+
+/** Connects to a namespace of a server that others use too. */
+export async function connectTemporal(address: string, namespace: string): Promise<TestWorkflowEnvironment> {
+  installRuntime();
+  return TestWorkflowEnvironment.createFromExistingServer({ address, namespace, client: CLIENT });
 }
 
 /** Installs the runtime once for the process, which several test files share. After a test that hangs it stays installed. */
@@ -67,10 +76,11 @@ export async function endWorkers({ nativeConnection: connection }: Pick<Temporal
   workflowWorkers.delete(connection);
 }
 
-async function startWorkflows(connection: Connection): Promise<void> {
+async function startWorkflows({ nativeConnection: connection, client }: Temporal): Promise<void> {
   if (workflowWorkers.has(connection)) return;
   const worker = await Worker.create({
     connection,
+    namespace: client.options.namespace,
     taskQueue: 'trialgate',
     workflowBundle: await workflowBundle(),
     shutdownForceTime: '10s',
@@ -78,7 +88,7 @@ async function startWorkflows(connection: Connection): Promise<void> {
   workflowWorkers.set(connection, new Map([[worker, worker.run()]]));
 }
 
-/** Stops a server that `startTemporal` started. */
+/** Ends the workers and the connections, and the server if `startTemporal` started it. */
 export async function stopTemporal(environment: TestWorkflowEnvironment): Promise<void> {
   await endWorkers(environment);
   await environment.teardown();
@@ -86,18 +96,20 @@ export async function stopTemporal(environment: TestWorkflowEnvironment): Promis
 
 /** Runs `body` with the real workflows over activities of a test. */
 export async function withWorkers<T>(
-  { nativeConnection: connection, client }: Temporal,
+  temporal: Temporal,
   activities: Record<string, Record<string, (input: never) => Promise<unknown>>>,
   body: () => Promise<T>,
 ): Promise<T> {
+  const { nativeConnection: connection, client } = temporal;
   await endLeftActivities(connection);
-  await startWorkflows(connection);
+  await startWorkflows(temporal);
   // A fake world has no Temporal, so this activity is the real one.
   const real = { awaitClosed: awaitClosed({ temporal: client }) };
   const workers = await Promise.all(
     Object.entries(activities).map(([taskQueue, each]) =>
       Worker.create({
         connection,
+        namespace: client.options.namespace,
         taskQueue,
         activities: taskQueue === 'trialgate' ? { ...real, ...each } : each,
         shutdownForceTime: '10s',
