@@ -1,40 +1,28 @@
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openDatabase, type Database } from '../../store/database.ts';
-import { calls, runs } from '../../store/schema.ts';
-import type { RunStatusReport } from '../../workflows/messages.ts';
-import { connectionsOf } from '../../cli/config/connections.ts';
+import { runs } from '../../store/schema.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { auditRun } from '../support/oracles/audit-run.ts';
-import { shallowModel } from '../support/harness/shallow-model.ts';
-import { TestDeployment } from '../support/harness/deployment.ts';
 import { enginePaused } from '../support/harness/engine-pause.ts';
-import { Witness } from '../support/oracles/witness.ts';
-import { socketFolder } from '../../cli/supervisor/plan.ts';
-import { withDeployment } from '../../cli/run/connect.ts';
+import { shallowDeployment, type ShallowDeployment } from '../support/harness/shallow-deployment.ts';
+import { statusOf } from '../support/harness/watched-runs.ts';
+import { unrecorded, Witness } from '../support/oracles/witness.ts';
 
-let folder: string;
 /** The model has 4 layers: a kill has the same effect at any depth, and repeated work takes less time. */
-let model: string;
-let deployment: TestDeployment;
-let db: Database;
+let place: ShallowDeployment;
+let witness: Witness;
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'trialgate-killed-'));
-  await chmod(folder, 0o755);
-  model = await shallowModel(join(folder, 'model'), 4);
-  deployment = await TestDeployment.create({ TRIALGATE_MODEL: model });
-  await deployment.up();
-  db = openDatabase(connectionsOf(deployment.config).databaseUrl);
+  place = await shallowDeployment();
+  witness = new Witness(place.deployment);
+  await startTraining();
 });
 afterAll(async () => {
-  await db?.$client.end();
-  await deployment?.remove();
-  await rm(folder, { recursive: true, force: true });
+  await witness?.stop();
+  await place?.remove();
 });
 
 const RUN = 'killed';
@@ -49,6 +37,7 @@ const KILLS = [
 const ITERATIONS = 3;
 
 async function startTraining(): Promise<void> {
+  const { deployment, model } = place;
   const file = join(deployment.home, 'killed.json');
   const config = {
     model,
@@ -67,64 +56,76 @@ async function startTraining(): Promise<void> {
   await deployment.trialgate('train', file, '--run', RUN, '--detach');
 }
 
-const status = () =>
-  withDeployment(deployment.config, ({ client }) =>
-    client.workflow.getHandle(RUN).query<RunStatusReport>('status'),
-  ).catch(() => null);
+const status = () => statusOf(place.deployment, RUN);
 
-async function reached(iteration: number, phase: string): Promise<void> {
+/** Waits until the run is in that phase of the iteration, or in a later iteration. */
+async function reached(iteration: number, phase: string, signal: AbortSignal): Promise<void> {
   for (let i = 0; i < 9000; i++) {
     const report = await status();
     if (report?.phase === 'blocked') throw new Error(`blocked: ${report.reason}`);
     if (report && (report.iteration > iteration || (report.iteration === iteration && report.phase === phase))) return;
-    await sleep(100);
+    await sleep(100, null, { signal });
   }
   throw new Error(`iteration ${iteration} never came to ${phase}`);
 }
 
 /** Waits until agents make calls, the step computes, or the engine is paused. */
-async function inTheMiddle(iteration: number, phase: string): Promise<void> {
+async function inTheMiddle(iteration: number, phase: string, signal: AbortSignal): Promise<void> {
   if (phase === 'publish') {
-    await reached(iteration, 'train');
-    return enginePaused(join(socketFolder(deployment.home), 'engine.sock'));
+    await reached(iteration, 'train', signal);
+    return enginePaused(place.engineSocket);
   }
-  await reached(iteration, phase);
-  await sleep(phase === 'train' ? 300 : 2000);
+  await reached(iteration, phase, signal);
+  await sleep(phase === 'train' ? 300 : 2000, null, { signal });
   let now = await status();
   while (now === null) now = await status();
   expect(now).toMatchObject({ iteration, phase });
 }
 
-async function ended(): Promise<string> {
+async function ended(signal: AbortSignal): Promise<string> {
   for (let i = 0; i < 1200; i++) {
-    const [run] = await db
+    const [run] = await place.db
       .select()
       .from(runs)
       .where(eq(runs.id, RUN))
       .catch(() => []);
     if (run && run.status !== 'running') return `${run.status} ${run.reason ?? ''}`.trim();
-    await sleep(500);
+    await sleep(500, null, { signal });
   }
   return 'still running';
 }
 
-test('after a SIGKILL of any process, or of all, a run goes on: no finished work is lost or repeated', async () => {
-  const witness = new Witness(deployment);
-  await startTraining();
-  for (const [iteration, victim, phase] of KILLS) {
-    await inTheMiddle(iteration, phase);
-    console.log(`iteration ${iteration}: killing ${victim} in ${phase}`);
+const PHASES = ['rollout', 'batch', 'train', 'publish', 'completed'];
+
+/** Waits until the run is in a later phase than that one of the iteration. */
+async function wentOn(iteration: number, phase: string, signal: AbortSignal): Promise<void> {
+  for (let i = 0; i < 9000; i++) {
+    const report = await status();
+    if (report?.phase === 'blocked') throw new Error(`blocked: ${report.reason}`);
+    if (report && (report.iteration > iteration || PHASES.indexOf(report.phase) > PHASES.indexOf(phase))) return;
+    await sleep(100, null, { signal });
+  }
+  throw new Error(`iteration ${iteration} never went on from ${phase}`);
+}
+
+test.for(KILLS)(
+  'in iteration %i, a run goes on after a SIGKILL of %s in the middle of its %s',
+  async ([iteration, victim, phase], { signal }) => {
+    const { deployment } = place;
+    await inTheMiddle(iteration, phase, signal);
     if (victim !== 'everything') deployment.kill(victim);
     else {
       deployment.killEverything();
       await deployment.up();
     }
-  }
-  expect(await ended()).toBe('completed');
+    await wentOn(iteration, phase, signal);
+  },
+);
+
+test('a run whose processes were killed completes, and no finished work is lost or repeated', async ({ signal }) => {
+  expect(await ended(signal)).toBe('completed');
   const seen = await witness.stop();
-  const recorded = await db.select({ response: calls.response }).from(calls).where(eq(calls.status, 'completed'));
-  const ids = new Set(recorded.map(({ response }) => String(JSON.parse(response?.toString() ?? '{}').id)));
   expect(seen.length).toBeGreaterThan(10);
-  expect(seen.filter((id) => !ids.has(id))).toEqual([]);
-  expect(await auditRun(db, RUN, ITERATIONS)).toEqual([]);
+  expect(await unrecorded(place.db, seen)).toEqual([]);
+  expect(await auditRun(place.db, RUN, ITERATIONS)).toEqual([]);
 });

@@ -6,6 +6,7 @@ import OpenAI from 'openai';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { connectionsOf } from '../../cli/config/connections.ts';
+import type { RunRecord } from '../../cli/show/run-record.ts';
 import { groupOf } from '../../cli/supervisor/processes.ts';
 import { readState } from '../../cli/supervisor/state.ts';
 import { attempts, calls, trials } from '../../store/schema.ts';
@@ -29,7 +30,10 @@ beforeAll(async () => {
   place = await shallowDeployment({ TRIALGATE_SANDBOXES_PER_SECOND: '4' });
   chance = await chanceTasks(join(place.folder, 'tasks'));
 });
-afterAll(() => place?.remove());
+afterAll(async () => {
+  await witness?.stop();
+  await place?.remove();
+});
 
 /** Writes a run file with two short iterations. */
 async function runFile(run: string, changes: object): Promise<string> {
@@ -64,50 +68,58 @@ const finishedIn = (run: string) =>
     .where(and(eq(trials.runId, run), notInArray(attempts.outcome, ['infra_error', 'cancelled'])))
     .orderBy(asc(trials.id));
 
-test('a run goes on after a SIGKILL of every process and `up`: it completes, and no finished work is lost or repeated', async ({
+/** Asks the gateway from before the first run to the end of the killed one. */
+let witness: Witness;
+/** The record and the finished attempts of the killed run at its kill. */
+let atKill: { record: RunRecord; finished: Awaited<ReturnType<typeof finishedIn>> };
+
+test('a run is trained and published, and while its next iteration samples, its record says what is finished and what is open', async ({
   signal,
 }) => {
   const { deployment, db, engineSocket } = place;
-  const witness = new Witness(deployment, { everyMs: 500 });
-  try {
-    const file = await runFile('killed', { agents: ['oneshot'], group_size: 4 });
-    await deployment.trialgate('train', file, '--run', 'killed', '--detach');
-    await firstReplyOf(db, 'killed', 1, signal);
-    // The engine answers no other agent any more, so trials of the second iteration have finished and others are under way at the kill.
-    await pauseEngine(engineSocket);
-    const before = await recordWhen(db, 'killed', ({ iterations }) => (iterations[1]?.trials.scored ?? 0) > 0, signal);
-    expect(before.iterations).toMatchObject([
-      { status: 'done', trained_version: 1, replicas: [{ weight_version: 'killed@1' }] },
-      { status: 'open', trained_version: null, trials: { open: expect.any(Number) } },
-    ]);
-    const finished = await finishedIn('killed');
-    deployment.killEverything();
-    await deployment.up();
-    const after = await recordWhen(db, 'killed', ({ status }) => status !== 'running', signal);
-    expect(after).toMatchObject({
-      status: 'completed',
-      reason: null,
-      iterations: [
-        { take: 1, status: 'done', trained_version: 1, trials: { scored: 8 } },
-        {
-          take: 1,
-          status: 'done',
-          policy_version: 1,
-          trained_version: 2,
-          trials: { scored: 8 },
-          replicas: [{ weight_version: 'killed@2' }],
-        },
-      ],
-    });
-    const [first] = before.iterations;
-    expect(after.iterations[0]).toMatchObject({ batch: first?.batch, checkpoint: first?.checkpoint });
-    expect(await finishedIn('killed')).toEqual(expect.arrayContaining(finished));
-    expect(await auditRun(db, 'killed', 2)).toEqual([]);
-  } finally {
-    const seen = await witness.stop();
-    expect(seen.length).toBeGreaterThan(5);
-    expect(await unrecorded(db, seen)).toEqual([]);
-  }
+  witness = new Witness(deployment, { everyMs: 500 });
+  const file = await runFile('killed', { agents: ['oneshot'], group_size: 4 });
+  await deployment.trialgate('train', file, '--run', 'killed', '--detach');
+  await firstReplyOf(db, 'killed', 1, signal);
+  // The engine answers no other agent before the kill in the next test, so some trials have finished then and others are under way.
+  await pauseEngine(engineSocket);
+  const record = await recordWhen(db, 'killed', ({ iterations }) => (iterations[1]?.trials.scored ?? 0) > 0, signal);
+  expect(record.iterations).toMatchObject([
+    { status: 'done', trained_version: 1, trials: { scored: 8 }, replicas: [{ weight_version: 'killed@1' }] },
+    { status: 'open', trained_version: null, trials: { open: expect.any(Number) } },
+  ]);
+  atKill = { record, finished: await finishedIn('killed') };
+});
+
+test('after a SIGKILL of every process in the middle of an iteration and `up`, the run completes, and no finished work is lost or repeated', async ({
+  signal,
+}) => {
+  const { deployment, db } = place;
+  deployment.killEverything();
+  await deployment.up();
+  const record = await recordWhen(db, 'killed', ({ status }) => status !== 'running', signal);
+  expect(record).toMatchObject({
+    status: 'completed',
+    reason: null,
+    iterations: [
+      { take: 1, status: 'done', trained_version: 1, trials: { scored: 8 } },
+      {
+        take: 1,
+        status: 'done',
+        policy_version: 1,
+        trained_version: 2,
+        trials: { scored: 8 },
+        replicas: [{ weight_version: 'killed@2' }],
+      },
+    ],
+  });
+  const [first] = atKill.record.iterations;
+  expect(record.iterations[0]).toMatchObject({ batch: first?.batch, checkpoint: first?.checkpoint });
+  expect(await finishedIn('killed')).toEqual(expect.arrayContaining(atKill.finished));
+  expect(await auditRun(db, 'killed', 2)).toEqual([]);
+  const seen = await witness.stop();
+  expect(seen.length).toBeGreaterThan(5);
+  expect(await unrecorded(db, seen)).toEqual([]);
 });
 
 /** An agent that asks twice in one conversation and returns what the model said. */

@@ -1,57 +1,42 @@
-import { execFile } from 'node:child_process';
-import { chmod, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
 import proto from '@temporalio/proto';
-import { and, eq, inArray } from 'drizzle-orm';
+import { and, eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { shallowModel } from '../support/harness/shallow-model.ts';
-import { openDatabase, type Database } from '../../store/database.ts';
+import type { Database } from '../../store/database.ts';
 import { attempts, calls, policyVersions, replicas, trials } from '../../store/schema.ts';
 import { until as eventually } from '../support/harness/until.ts';
 import { connectionsOf } from '../../cli/config/connections.ts';
-import { INSTALLS } from '../../cli/folders.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { readRunRecord, type RunRecord } from '../../cli/show/run-record.ts';
 import type { UnderWay } from '../../cli/show/under-way.ts';
-import { socketFolder } from '../../cli/supervisor/plan.ts';
 import { auditRun } from '../support/oracles/audit-run.ts';
 import { chanceTasks } from '../support/scenarios/chance-tasks.ts';
-import { TestDeployment } from '../support/harness/deployment.ts';
+import type { TestDeployment } from '../support/harness/deployment.ts';
 import { whileEnginePaused } from '../support/harness/engine-pause.ts';
+import { shallowDeployment, type ShallowDeployment } from '../support/harness/shallow-deployment.ts';
+import { firstReplyOf, recordWhen, temporalWorkflow } from '../support/harness/watched-runs.ts';
 import { withDeployment } from '../../cli/run/connect.ts';
 
-const execute = promisify(execFile);
-const PATIENCE_MS = 600_000;
-let folder: string;
 /** The model has 4 layers, because operating a run is the same at any depth. */
-let model: string;
+let place: ShallowDeployment;
 let trainingTasks: string;
 let deployment: TestDeployment;
 let db: Database;
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'trialgate-operated-'));
-  await chmod(folder, 0o755);
-  trainingTasks = await chanceTasks(join(folder, 'tasks'));
-  model = await shallowModel(join(folder, 'model'), 4);
   // Agents that start together also end together in the engine's batch, so these start one after the other.
-  deployment = await TestDeployment.create({ TRIALGATE_MODEL: model, TRIALGATE_SANDBOXES_PER_SECOND: '4' });
-  await deployment.up();
-  db = openDatabase(connectionsOf(deployment.config).databaseUrl);
+  place = await shallowDeployment({ TRIALGATE_SANDBOXES_PER_SECOND: '4' });
+  ({ deployment, db } = place);
+  trainingTasks = await chanceTasks(join(place.folder, 'tasks'));
 });
-afterAll(async () => {
-  await db?.$client.end();
-  await deployment?.remove();
-  await rm(folder, { recursive: true, force: true });
-});
+afterAll(() => place?.remove());
 
 const EVALUATION = { tasks: [join(REPOSITORY, 'tasks/eval')], samples: 1, before: false };
 const WITHOUT_EVALUATION = { ...EVALUATION, after: false };
 const runDefaults = () => ({
-  model,
+  model: place.model,
   tasks: [trainingTasks],
   agents: ['oneshot'],
   iterations: 2,
@@ -67,33 +52,8 @@ async function runFile(name: string, changes: object = {}): Promise<string> {
   return file;
 }
 
-const engineSocket = (): string => join(socketFolder(deployment.home), 'engine.sock');
-
-/** Waits for a run's first reply. Most of its agents start later, so pausing the engine now keeps them waiting for their reply. */
-async function firstReplyOf(run: string): Promise<void> {
-  const ofRun = db.select({ id: trials.id }).from(trials).where(eq(trials.runId, run));
-  await eventually(
-    async () => (await db.$count(calls, and(eq(calls.status, 'completed'), inArray(calls.trialId, ofRun)))) > 0,
-    PATIENCE_MS,
-  );
-}
-
-async function temporal(...args: string[]): Promise<string> {
-  const { temporalAddress } = connectionsOf(deployment.config);
-  const { stdout } = await execute(INSTALLS.temporal, ['workflow', ...args, '--address', temporalAddress], {
-    env: deployment.env,
-  });
-  return stdout;
-}
-
-async function until(run: string, done: (record: RunRecord) => boolean): Promise<RunRecord> {
-  for (let i = 0; i < 2500; i++) {
-    const record = await readRunRecord(db, run).catch(() => null);
-    if (record && done(record)) return record;
-    await sleep(300);
-  }
-  throw new Error(`run ${run}: ${JSON.stringify(await readRunRecord(db, run).catch(String)).slice(0, 2000)}`);
-}
+const temporal = (...args: string[]) => temporalWorkflow(deployment, ...args);
+const until = (run: string, done: (record: RunRecord) => boolean) => recordWhen(db, run, done);
 
 const failureOf = (command: Promise<unknown>): Promise<{ code: number; stderr: string }> =>
   command.then(
@@ -101,7 +61,7 @@ const failureOf = (command: Promise<unknown>): Promise<{ code: number; stderr: s
     (error: { code: number; stderr: string }) => ({ code: error.code, stderr: error.stderr }),
   );
 
-test('Temporal’s own CLI starts, queries and resets a run with the same results as trialgate', async () => {
+test('Temporal’s own CLI starts and queries a run with the same results as trialgate', async () => {
   const file = await runFile('by-temporal.json', { keep_checkpoints_at_end: 'all' });
   await temporal(
     'start',
@@ -124,7 +84,9 @@ test('Temporal’s own CLI starts, queries and resets a run with the same result
   ]);
   expect(first.evaluations.map((row) => row.policy_version)).toEqual([2]);
   expect(await auditRun(db, 'by-temporal', 2)).toEqual([]);
+});
 
+test('Temporal’s own CLI resets a run, whose last iteration is then trained anew', async () => {
   await temporal(
     'reset',
     '--workflow-id',
@@ -173,9 +135,9 @@ test('a cancelled run leaves no agents behind, and keeps its finished trials whe
     'cancelled',
     '--detach',
   );
-  await firstReplyOf('cancelled');
+  await firstReplyOf(db, 'cancelled');
   // The engine answers no other agent meanwhile, so some trials have finished and agents wait when the run is cancelled.
-  await whileEnginePaused(engineSocket(), async () => {
+  await whileEnginePaused(place.engineSocket, async () => {
     await until('cancelled', (record) => (record.iterations[0]?.trials.scored ?? 0) > 0);
     await temporal('cancel', '--workflow-id', 'cancelled');
     await until('cancelled', (record) => record.status === 'cancelled');
@@ -207,14 +169,14 @@ test('a straggler that is cancelled at its group’s quorum leaves no sandbox, a
     evaluation: WITHOUT_EVALUATION,
   };
   await deployment.trialgate('train', await runFile('quorum.json', cut), '--run', 'quorum', '--detach');
-  await firstReplyOf('quorum');
+  await firstReplyOf(db, 'quorum');
   const cancelledCalls = () =>
     db
       .select()
       .from(calls)
       .innerJoin(trials, eq(trials.id, calls.trialId))
       .where(and(eq(trials.runId, 'quorum'), eq(calls.status, 'cancelled')));
-  await whileEnginePaused(engineSocket(), () => eventually(async () => (await cancelledCalls()).length > 0));
+  await whileEnginePaused(place.engineSocket, () => eventually(async () => (await cancelledCalls()).length > 0));
   await until('quorum', (record) => record.status === 'completed');
   const rows = await db
     .select()
@@ -268,7 +230,7 @@ test('a person can inspect a run that is under way, skip one of its trials and c
   await deployment.trialgate('train', file, '--run', 'operated', '--detach');
   await until('operated', (record) => (record.iterations[0]?.trials.open ?? 0) > 0);
   // A command takes seconds on a busy machine. No trial ends by itself meanwhile.
-  await whileEnginePaused(engineSocket(), async () => {
+  await whileEnginePaused(place.engineSocket, async () => {
     await deployment.trialgate('skip', 'operated', skipped);
     const shown: RunRecord & { under_way: UnderWay } = JSON.parse(
       await deployment.trialgate('show', 'operated', '--json'),

@@ -2,8 +2,7 @@ import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { askTeacher } from '../../activities/batch/ask-teacher.ts';
 import { withTemporaryStack } from '../support/harness/temporary-deployment.ts';
-import { UndiciConnection } from '../../gateway/runtimes/node/engine-connection.ts';
-import { exactTrial, onSmallModel, type Place } from '../support/scenarios/exact-trial.ts';
+import { exactTrial, exactTrialsIn, type Place } from '../support/scenarios/exact-trial.ts';
 import { withVllm } from '../support/harness/own-vllm.ts';
 import { gatewayBeforeVllm } from '../support/harness/gateway-before-vllm.ts';
 import { trialOverHttp } from '../support/harness/trial-over-http.ts';
@@ -12,27 +11,14 @@ import { TestPostgres } from '../support/harness/postgres.ts';
 test('a conversation with a real engine does not drift, and its record equals what the agent saw', async ({
   signal,
 }) => {
+  // This engine has no parser. The benchmark and the test below compare with what the engine was given and gave.
   const faults = await withTemporaryStack(
-    async ({ plan }) => {
-      const engine = new UndiciConnection(plan.engines[0] ?? '');
-      // This engine has no parser. The benchmark and the test below compare with what the engine was given and gave.
-      const place = onSmallModel(
-        { url: plan.gatewayUrls[0] ?? '', adminKey: plan.adminKey },
-        engine,
-        () => true,
-        signal,
-      );
-      const plain = { ...place, reading: { ...place.reading, parses: false } };
-      const conversations = Array.from(
-        { length: 16 },
-        async (_, i) => (await exactTrial(plain, `real-${i}`, { seed: i + 1, tools: false, steps: 8 })).faults,
-      );
-      return Promise.all(conversations).finally(() => engine.close());
-    },
+    ({ plan: { gatewayUrls, adminKey, engines } }) =>
+      exactTrialsIn({ gatewayUrl: gatewayUrls[0] ?? '', adminKey, engines }, { trials: 16, steps: 8, signal }),
     signal,
     ['postgres', 'vllm', 'gateway'],
   );
-  expect(faults.flat()).toEqual([]);
+  expect(faults).toEqual([]);
 });
 
 const trained = z.object({

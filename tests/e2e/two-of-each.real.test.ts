@@ -109,7 +109,7 @@ async function whoWorked(client: Client): Promise<{ workflows: Set<number>; acti
 
 const pids = (pair: readonly ComponentProcess[]) => pair.map((each) => each.pid);
 
-test('two engines, gateways and workers of each kind share a run’s work; when one of each is killed, the run goes on and repeats no finished work', async () => {
+test('two engines, gateways and workers of each kind share a run’s work, which goes on when a gateway and a workflow worker are killed', async () => {
   const config = parseRunConfig({
     model: pairs.model,
     tasks: [join(REPOSITORY, 'tasks/train')],
@@ -135,10 +135,20 @@ test('two engines, gateways and workers of each kind share a run’s work; when 
     pairs.workflows[0].kill();
 
     await reached(client, 1);
+  });
+});
+
+test('the run goes on when an activity worker is killed with all its sandboxes full', async () => {
+  await withDeployment(pairs.config, async ({ client }) => {
     await until(async () => (await sandboxesOf(pairs.activities[0])) === SANDBOXES, 'a worker has all its sandboxes');
     pairs.activities[0].kill();
 
     await reached(client, 2);
+  });
+});
+
+test('the run completes when an engine and the worker that trains are killed too', async () => {
+  await withDeployment(pairs.config, async ({ client }) => {
     const [before = 0] = pairs.sampled();
     await until(async () => (pairs.sampled()[0] ?? 0) > before, 'the engine is asked');
     pairs.engine[0].kill();
@@ -150,10 +160,14 @@ test('two engines, gateways and workers of each kind share a run’s work; when 
       async () => (await db.select().from(runs).where(eq(runs.id, RUN)))[0]?.status !== 'running',
       'the run ends',
     );
-    expect(await db.select({ status: runs.status, reason: runs.reason }).from(runs)).toEqual([
-      { status: 'completed', reason: null },
-    ]);
+  });
+  expect(await db.select({ status: runs.status, reason: runs.reason }).from(runs)).toEqual([
+    { status: 'completed', reason: null },
+  ]);
+});
 
+test('each process had its part in the run, and no finished work was repeated', async () => {
+  await withDeployment(pairs.config, async ({ client }) => {
     const { workflows, activities } = await whoWorked(client);
     expect([...workflows]).toEqual(expect.arrayContaining(pids(pairs.workflows)));
     expect([...(activities.get('openTrial') ?? [])]).toEqual(expect.arrayContaining(pids(pairs.activities)));

@@ -69,7 +69,7 @@ test('the small model, with all its layers, is sampled, trained and published, a
   expect(await auditRun(db, 'whole', 1).finally(() => db.$client.end())).toEqual([]);
 });
 
-test('a run trains a LoRA adapter on the engine that had whole models: its versions are served side by side, forked and exported, and a larger rank is refused', async () => {
+test('a run trains a LoRA adapter on the engine that had whole models, which serves its versions side by side, and a larger rank than the engine’s is refused', async () => {
   const config = {
     model: INSTALLS.smallModel,
     tasks: [await chanceTasks(join(folder, 'lora-tasks'))],
@@ -104,13 +104,18 @@ test('a run trains a LoRA adapter on the engine that had whole models: its versi
   expect(first?.metrics?.['actor/grad_norm']).toBeGreaterThan(0);
   const db = openDatabase(connectionsOf(deployment.config).databaseUrl);
   expect(await auditRun(db, 'adapted', 2).finally(() => db.$client.end())).toEqual([]);
+});
 
+test('a fork goes on with its parent’s adapter, and one with another rank is refused', async () => {
   await deployment.trialgate('fork', 'adapted@2', '--run', 'forked', '--iterations', '1');
   const forked: RunRecord = JSON.parse(await deployment.trialgate('show', 'forked', '--json'));
   expect(forked).toMatchObject({ status: 'completed', iterations: [{ replicas: [{ weight_version: 'forked@1' }] }] });
   await expect(deployment.trialgate('fork', 'adapted@2', '--run', 'other', 'lora_rank=4')).rejects.toThrow(
     /a fork goes on with its parent's adapter/,
   );
+});
+
+test('`export` writes an adapter merged into its model, and with `--adapter` alone', async () => {
   const [merged, adapter] = [join(folder, 'merged'), join(folder, 'adapter')];
   await deployment.trialgate('export', 'adapted', merged);
   expect((await stat(join(merged, 'model.safetensors'))).size).toBeGreaterThan(2e8);
