@@ -62,6 +62,11 @@ export const PYTHON_EXCEPTIONS: readonly Exception[] = [
     reason: 'its metadata names no license; its LICENSE file is MIT',
   },
   {
+    packages: ['pytest-timeout'],
+    licenses: ['DFSG approved AND MIT'],
+    reason: 'its license is MIT; its metadata also has the classifier "DFSG approved"',
+  },
+  {
     packages: ['oss-harmony', 'quack-kernels'],
     licenses: ['Apache-2.0'],
     reason: 'its metadata names no license; its LICENSE file is Apache-2.0',

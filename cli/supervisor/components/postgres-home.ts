@@ -75,7 +75,8 @@ export function reaches(folder: string): boolean {
   return spawnSync('/bin/sh', ['-c', 'cd "$1"', 'sh', folder], { ...NOBODY, cwd: '/', stdio: 'ignore' }).status === 0;
 }
 
-function copyOf(binaries: string, elsewhere: string): string {
+/** Returns a copy of PostgreSQL's programs in `elsewhere`, which its user can reach. It is made once. */
+export function copyOf(binaries: string, elsewhere: string): string {
   const target = path.join(elsewhere, 'postgres');
   if (existsSync(target)) return target;
   const draft = `${target}.${process.pid}.tmp`;

