@@ -27,8 +27,11 @@ const needPython = process.env['TRIALGATE_TEST_WITHOUT_PYTHON']
   ? filesWith(/INSTALLS\.python|killLoggerPrograms/, '**/*.test.ts')
   : [];
 
-/** The number of workers for tests that wait more than they compute: on 2 cores, four take two thirds of the time of two. */
-const MORE_WORKERS = Math.max(4, availableParallelism());
+/**
+ * The number of workers for tests that wait as much as they compute. On 2 cores two leave the processor idle for a third of the time, and with
+ * four beside another suite single tests come near their limit.
+ */
+const MORE_WORKERS = Math.max(3, availableParallelism());
 
 const SIGNAL = ['tests/support/harness/signal-setup.ts'];
 const SETUPS = ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'];

@@ -25,13 +25,13 @@ from transformers import AutoTokenizer
 
 from conftest import Run, row
 from real_engine import vllm
-from trialgate_gpu.canary import canary_token_ids, measure_canary
 from trialgate_gpu.checkpoint import load_state
 from trialgate_gpu.device import tune_process
 from trialgate_gpu.group.placement import Placement
 from trialgate_gpu.group.world import World
 from trialgate_gpu.head import token_logprobs
 from trialgate_gpu.manifest import read_manifest
+from trialgate_gpu.measure_canary import canary_token_ids, measure_canary
 from trialgate_gpu.pack import chain, make_packs
 from trialgate_gpu.policy import Policy
 from trialgate_gpu.progress import Progress

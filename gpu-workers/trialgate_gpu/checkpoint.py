@@ -27,8 +27,8 @@ from .errors import GpuWorkerError
 from .group.placement import Optimizer, Placement
 from .group.saved_state import has_state, restore
 from .group.world import World
-from .lora import ADAPTER, BASE, Lora, copy_adapter_files
-from .manifest import MANIFEST, Manifest, read_manifest
+from .lora import Lora, copy_adapter_files
+from .manifest import ADAPTER, BASE, MANIFEST, Manifest, read_manifest
 from .policy import Policy
 from .processes import is_alive
 from .tensor_file import Tensors, as_written, read_tensor, sha256_of, stored_tensors, tensor_shape, write_tensors

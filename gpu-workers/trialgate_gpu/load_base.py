@@ -13,11 +13,12 @@ from typing import Any
 from transformers import AutoConfig
 
 from .base import find_model, link_files
-from .canary import Canary, canary_token_ids, measure_canary
+from .canary import Canary
 from .checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder, require_complete, write_weights
 from .errors import GpuWorkerError, NotFiniteError
-from .lora import BASE, Lora, write_config
-from .manifest import base_digest, digest, find_manifest, weights_digest
+from .lora import Lora, write_config
+from .manifest import BASE, base_digest, digest, find_manifest, weights_digest
+from .measure_canary import canary_token_ids, measure_canary
 from .policy import Policy
 from .progress import Progress
 from .self_check import check_model

@@ -19,10 +19,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from .errors import GpuWorkerError
+from .manifest import ADAPTER_CONFIG, BASE
 
-ADAPTER = "adapter_model.safetensors"
-ADAPTER_CONFIG = "adapter_config.json"
-BASE = "base"
 ALL_LINEAR = "all-linear"
 # Before the name of each module in peft's files.
 PEFT_PREFIX = "base_model.model."

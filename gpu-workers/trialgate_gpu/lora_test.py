@@ -20,8 +20,8 @@ from .device import has_bfloat16
 from .errors import Cancelled, GpuWorkerError
 from .fork_test import forked
 from .load_base import load_base
-from .lora import ADAPTER, BASE, Lora
-from .manifest import read_manifest
+from .lora import Lora
+from .manifest import ADAPTER, BASE, read_manifest
 from .merge import merge
 from .optimize import mini_batches, optimize
 from .optimizer import FlatAdamW

@@ -11,6 +11,10 @@ from typing import Any
 from .errors import GpuWorkerError
 
 MANIFEST = "manifest.json"
+# The files of an adapter, and the folder of its base model, in a checkpoint that has one.
+ADAPTER = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+BASE = "base"
 
 
 def canonical_json(value: Any) -> bytes:

@@ -10,8 +10,8 @@ import torch
 from .checkpoint import copy_side_files, write_model
 from .errors import GpuWorkerError
 from .group.world import World
-from .lora import ADAPTER, BASE, Lora, merge_adapter
-from .manifest import read_manifest
+from .lora import Lora, merge_adapter
+from .manifest import ADAPTER, BASE, read_manifest
 from .policy import Policy
 
 

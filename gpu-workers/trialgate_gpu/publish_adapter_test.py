@@ -13,8 +13,8 @@ from scripted_sglang import ScriptedSglang
 
 from . import target
 from .errors import GpuWorkerError
-from .lora import ADAPTER, BASE, Lora
-from .manifest import Manifest
+from .lora import Lora
+from .manifest import ADAPTER, BASE, Manifest
 from .progress import Progress
 from .publish import publish_policy
 

@@ -11,8 +11,7 @@ from safetensors import safe_open
 
 from .engine import DEFAULT_BROADCAST, Engine, EngineError, WeightBroadcast
 from .errors import GpuWorkerError
-from .lora import ADAPTER, BASE
-from .manifest import Manifest, digest, read_manifest
+from .manifest import ADAPTER, BASE, Manifest, digest, read_manifest
 from .tensor_file import sha256_of
 
 UNLOAD_SECONDS = 10.0

@@ -13,7 +13,7 @@ import torch
 
 from .attention import has_flex
 from .batch import read_batch
-from .canary import Canary, measure_canary
+from .canary import Canary
 from .checkpoint import (
     TrainerState,
     checkpoint_folder,
@@ -29,8 +29,9 @@ from .errors import GpuWorkerError, NotFiniteError
 from .group.placement import Placement
 from .group.saved_state import StateWriter
 from .group.world import World
-from .lora import BASE, Lora, require_same
-from .manifest import Manifest, digest, find_manifest, read_manifest, weights_digest
+from .lora import Lora, require_same
+from .manifest import BASE, Manifest, digest, find_manifest, read_manifest, weights_digest
+from .measure_canary import measure_canary
 from .optimize import optimize
 from .performance import forget_peak_memory, peak_memory, peak_tflops
 from .prepare import prepare

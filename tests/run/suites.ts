@@ -74,12 +74,12 @@ export const SIDE_BY_SIDE: readonly (readonly Suite[])[] = [
       testSeconds: 60,
       inPython: true,
     },
-    { name: 'temporal', area: 'temporal', kind: 'vitest', project: 'temporal' },
   ],
 ];
 
-/** Suites with real parts, one after the other. */
+/** Suites that take all processors, one after the other. */
 export const ALONE: readonly Suite[] = [
+  { name: 'temporal', area: 'temporal', kind: 'vitest', project: 'temporal' },
   real('main-job'),
   real('clients'),
   real('sandboxes'),

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from ...errors import GpuWorkerError, NotFiniteError
-from ...lora import ADAPTER, ADAPTER_CONFIG, Lora
+from ...lora import Lora
+from ...manifest import ADAPTER, ADAPTER_CONFIG
 from ...tensor_file import sha256_of
 
 PREFIXES = (".lora_A.", ".lora_B.")

@@ -24,11 +24,12 @@ from transformers import AutoConfig
 
 from ...base import find_model, link_files
 from ...batch import read_batch
-from ...canary import Canary, canary_token_ids
+from ...canary import Canary
 from ...checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder, prune
 from ...errors import GpuWorkerError, NotFiniteError
-from ...lora import ADAPTER, BASE, Lora, copy_adapter_files, require_same
-from ...manifest import MANIFEST, Manifest, digest, read_manifest, tensors_digest, weights_digest
+from ...lora import Lora, copy_adapter_files, require_same
+from ...manifest import ADAPTER, BASE, MANIFEST, Manifest, digest, read_manifest, tensors_digest, weights_digest
+from ...measure_canary import canary_token_ids
 from ...prepare import PreparedBatch, prepare
 from ...progress import Progress
 from ...settings import TrainerServer, TrainerSettings, parse_settings

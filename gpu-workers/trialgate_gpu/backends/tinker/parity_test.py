@@ -12,10 +12,11 @@ from conftest import two_groups
 from scripted_engine import ScriptedEngine
 
 from ...batch import read_batch
-from ...canary import Canary, measure_canary
+from ...canary import Canary
 from ...checkpoint import TrainerState
-from ...lora import ADAPTER, BASE, PEFT_PREFIX, Lora
-from ...manifest import read_manifest
+from ...lora import PEFT_PREFIX, Lora
+from ...manifest import ADAPTER, BASE, read_manifest
+from ...measure_canary import measure_canary
 from ...merge import merge
 from ...optimize import optimize
 from ...optimizer import FlatAdamW
