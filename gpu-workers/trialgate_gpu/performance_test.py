@@ -118,7 +118,8 @@ def test_progress_is_logged_at_each_new_phase_and_every_few_seconds_in_one(monke
             progress.show("train", epoch=0, pack=pack, packs=5, tokens=1000 * pack)
             now[0] += LOG_SECONDS / 2
     lines = ["read batch", *(f"train, pack {n} of 5, {n},000 tokens" for n in (1, 3, 5))]
-    assert [record.message for record in caplog.records] == lines
+    # torch logs from the thread of a checkpoint that the test before this one saved.
+    assert [record.message for record in caplog.records if record.name == log.name] == lines
 
 
 def test_progress_as_text_names_each_number():
