@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
+import { decodeUtf8, readUtf8 } from '../../core/utf8.ts';
 import type { NpmDependencies } from '../../core/run-config/dependencies.ts';
 import type { Environment } from './environment.ts';
 import { installOnce, type InstallOptions } from './run-installer.ts';
@@ -36,11 +37,12 @@ async function manifestOf({ package_json: file, packages = [] }: NpmDependencies
     const dependencies = Object.fromEntries(packages.map(nameAndVersion));
     return { manifest: JSON.stringify({ private: true, dependencies }), lock: null, what: packages.join(', ') };
   }
-  const manifest = await readFile(file, 'utf8').catch((cause: unknown) => {
+  const bytes = await readFile(file).catch((cause: unknown) => {
     throw new TrialgateError('bad_input', `npm: there is no file ${file}`, { cause });
   });
+  const manifest = decodeUtf8(bytes, file);
   const beside = join(dirname(file), 'package-lock.json');
-  const lock = existsSync(beside) ? { file: beside, text: await readFile(beside, 'utf8') } : null;
+  const lock = existsSync(beside) ? { file: beside, text: await readUtf8(beside) } : null;
   return { manifest, lock, what: file };
 }
 

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
+import { decodeUtf8 } from '../../core/utf8.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import type { PythonDependencies } from '../../core/run-config/dependencies.ts';
 import { isolation } from '../sandbox/isolation.ts';
@@ -73,9 +74,10 @@ async function requirementsOf({ requirements, pyproject }: PythonDependencies) {
       what: requirements.join(', ').slice(0, 100),
     };
   const path = pyproject ?? requirements ?? '';
-  const text = await readFile(path, 'utf8').catch((cause: unknown) => {
+  const bytes = await readFile(path).catch((cause: unknown) => {
     throw new TrialgateError('bad_input', `python: there is no file ${path}`, { cause });
   });
+  const text = decodeUtf8(bytes, path);
   const include =
     pyproject === undefined ? /^\s*(?:-r|-c|-e|--requirement|--constraint|\.)\S*.*$/m.exec(text)?.[0] : undefined;
   if (include !== undefined)

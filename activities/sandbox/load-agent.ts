@@ -13,6 +13,7 @@ import {
   type AgentFile,
 } from '../../core/run-config/agent-file.ts';
 import { resolveNpm, resolvePython } from '../../core/run-config/dependencies.ts';
+import { decodeUtf8 } from '../../core/utf8.ts';
 import { validateFile } from '../../core/validate-file.ts';
 import { agentsFolder } from './agents-folder.ts';
 
@@ -48,12 +49,12 @@ export async function loadAgent(entry: AgentEntry, bundled: string = agentsFolde
   const file = isFile ? resolve(entry) : join(bundled, `${entry}.yaml`);
   if (!isFile && !AGENT_NAME.test(entry))
     throw new TrialgateError('bad_input', `agents: ${JSON.stringify(entry)} is not an agent's name`);
-  const text = await readFile(file, 'utf8').catch(async (cause: unknown) => {
+  const bytes = await readFile(file).catch(async (cause: unknown) => {
     const known = (await listAgents(bundled)).join(', ') || 'none';
     const others = isFile ? '' : ` (known agents: ${known}; one of your own is named by the path of its file)`;
     throw new TrialgateError('bad_input', `agents: there is no ${file}${others}`, { cause });
   });
-  const { name, ...agent } = validateFile(agentFile, parseYaml(text, file), file);
+  const { name, ...agent } = validateFile(agentFile, parseYaml(decodeUtf8(bytes, file), file), file);
   const named = basename(file, extname(file));
   if (name !== undefined && name !== named && !isFile)
     throw new TrialgateError('bad_input', `${file}: name: is ${name}, but the file says ${named}`);

@@ -5,7 +5,8 @@ import { basename, join } from 'node:path';
 import { MAX_REWARD } from '../../core/weighted-reward.ts';
 import { VerifierError } from './errors.ts';
 
-const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+/** Python's `float` reads these, `1_000` among them. */
+const NUMBER = /^[+-]?(\d+(_\d+)*\.?(\d+(_\d+)*)?|\.\d+(_\d+)*)(e[+-]?\d+(_\d+)*)?$/i;
 const MAX_BYTES = 65_536;
 
 export type VerifierRewards = {
@@ -16,19 +17,15 @@ export type VerifierRewards = {
 };
 
 /**
- * Reads what the tests wrote: `reward.txt` (one number, named `reward`), otherwise `reward.json` (names to rewards). A reward is a number
- * that float32 holds, or a list that has the part of each turn.
+ * Reads what the tests wrote, by the rules of Harbor 0.26 (`harbor/verifier/verifier.py`): `reward.json` (names to rewards) if it is there, otherwise
+ * `reward.txt` (one number, named `reward`). A reward is a number that float32 holds, or `true` or `false` as 1 or 0. Our own addition is a
+ * list that has the part of each turn.
  * @param context what is known about the run, for the error
  * @throws VerifierError that names the file and what was found in it
  */
 export async function readRewards(folder: string, context: string): Promise<VerifierRewards> {
-  const text = await readSmall(join(folder, 'reward.txt'), context);
-  if (text !== null)
-    return {
-      rewards: { reward: checked('reward.txt', NUMBER.test(text.trim()) ? Number(text) : text.trim(), context) },
-    };
   const json = await readSmall(join(folder, 'reward.json'), context);
-  if (json === null) throw new VerifierError(`no reward: neither reward.txt nor reward.json was written. ${context}`);
+  if (json === null) return { rewards: { reward: await readRewardText(folder, context) } };
   const entries = Object.entries(parseObject(json, context));
   if (entries.length === 0) throw new VerifierError(`reward.json holds no reward. ${context}`);
   const rewards = new Map<string, number>();
@@ -49,7 +46,15 @@ export async function readRewards(folder: string, context: string): Promise<Veri
   };
 }
 
+async function readRewardText(folder: string, context: string): Promise<number> {
+  const text = (await readSmall(join(folder, 'reward.txt'), context))?.trim();
+  if (text === undefined)
+    throw new VerifierError(`no reward: neither reward.json nor reward.txt was written. ${context}`);
+  return checked('reward.txt', NUMBER.test(text) ? Number(text.replaceAll('_', '')) : text, context);
+}
+
 function checked(where: string, value: unknown, context: string): number {
+  if (typeof value === 'boolean') return Number(value);
   // The addition turns -0 into 0.
   if (typeof value === 'number' && Math.abs(value) <= MAX_REWARD) return value + 0;
   const found = typeof value === 'number' ? String(value) : JSON.stringify(value);

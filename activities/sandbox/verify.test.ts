@@ -62,6 +62,23 @@ describe.each(all)('$kind', (isolation) => {
     },
   );
 
+  test.each([
+    [
+      'both files: the names of reward.json',
+      `echo 0 > reward.txt; echo '{"reward": 0.75}' > reward.json`,
+      { reward: 0.75 },
+    ],
+    [
+      'words beside a number in reward.json',
+      `echo passed > reward.txt; echo '{"reward": 1}' > reward.json`,
+      { reward: 1 },
+    ],
+    ['booleans', `echo '{"correct": true, "style": false}' > reward.json`, { correct: 1, style: 0 }],
+    ['a number as Python writes it', `echo '1_000.5' > reward.txt`, { reward: 1000.5 }],
+  ])('what a verifier writes is read as Harbor reads it: %s', async (_, writing, expected) => {
+    expect((await verdict(isolation, `cd $LOGS_DIR/verifier; ${writing}`)).rewards).toEqual(expected);
+  });
+
   test('a verifier gives rewards by name in reward.json', async () => {
     const { rewards, turnRewards } = await verdict(
       isolation,

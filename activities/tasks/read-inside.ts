@@ -2,6 +2,7 @@ import { constants } from 'node:fs';
 import { open, readlink, realpath } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
+import { decodeUtf8 } from '../../core/utf8.ts';
 
 const LEAVES = 'is a link that leads out of the task: copy what it names into the task';
 
@@ -9,7 +10,7 @@ const LEAVES = 'is a link that leads out of the task: copy what it names into th
  * Returns the text of a task's file. A link is followed only within the task. The check uses the real path of the opened file,
  * so exchanging a link during the read gains nothing.
  * @param root the real path of the task's folder
- * @throws TrialgateError `bad_input` for a link out of the task; the system's error for a file that cannot be read
+ * @throws TrialgateError `bad_input` for a link out of the task and for text that is not UTF-8; the system's error for a file that cannot be read
  */
 export async function readInside(root: string, name: string): Promise<string> {
   const path = join(root, name);
@@ -18,7 +19,7 @@ export async function readInside(root: string, name: string): Promise<string> {
     if (!isBelow(root, await readlink(`/proc/self/fd/${file.fd}`)))
       throw new TrialgateError('bad_input', `${path} ${LEAVES}`);
     if (!(await file.stat()).isFile()) throw new TrialgateError('bad_input', `${path} is not a regular file`);
-    return await file.readFile('utf8');
+    return decodeUtf8(await file.readFile(), path);
   } finally {
     await file.close();
   }

@@ -59,6 +59,15 @@ test('a text with another line end of Unicode stays one row', async () => {
   expect(await rowsOf({ rows })).toEqual([{ a: 'one\u2028two\u0085three' }, { a: 'four' }]);
 });
 
+test('lines longer than the pieces in which a file is read are whole rows, and later lines keep their numbers', async () => {
+  const long = 'é'.repeat(200_000);
+  const rows = await write('a.jsonl', `{"a": "${long}"}\n{"a": 2}\n`);
+  expect((await read({ rows })).map(({ row, where }) => [row, where])).toEqual([
+    [{ a: long }, `${rows}:1`],
+    [{ a: 2 }, `${rows}:2`],
+  ]);
+});
+
 test('a source has at most its limit of rows', async () => {
   const rows = await write('a.jsonl', '{"a": 1}\n{"a": 2}\n{"a": 3}\nnot read');
   expect(await rowsOf({ rows, limit: 2 })).toEqual([{ a: 1 }, { a: 2 }]);
@@ -72,6 +81,9 @@ test.each([
   ['a header alone', 'a.csv', 'a,b\n', /a\.csv has no rows/],
   ['bytes that are no Parquet', 'a.parquet', 'nothing of the kind', /a\.parquet: not a readable Parquet file/],
   ['bytes that are no Arrow', 'a.arrow', 'nothing of the kind', /a\.arrow/],
+  ['JSON in Latin-1', 'a.jsonl', Buffer.from('{"a": 1}\n{"a": "é"}\n', 'latin1'), /a\.jsonl:2:8: not UTF-8/],
+  ['JSON in UTF-16', 'a.jsonl', Buffer.from('\uFEFF{"a": 1}\n', 'utf16le'), /a\.jsonl:1:1: not UTF-8/],
+  ['CSV in Latin-1', 'a.csv', Buffer.from('a\nb\n"c\né"\n', 'latin1'), /a\.csv:4:1: not UTF-8/],
 ])('rows with %s are refused with the file and the line', async (_, name, content, message) => {
   const rows = await write(name, content);
   await expect(read({ rows })).rejects.toMatchObject({

@@ -1,8 +1,8 @@
-import { createReadStream } from 'node:fs';
 import { TrialgateError } from '../../../core/errors.ts';
 import { parseExact } from '../../../core/exact-json.ts';
 import { isObject } from '../../../core/json.ts';
 import type { NumberedRow } from './index.ts';
+import { utf8Pieces } from './utf8-pieces.ts';
 
 /** Reads JSON Lines. An empty line is no row, but the line numbers in messages count it. */
 export async function* readJsonLines(file: string): AsyncGenerator<NumberedRow> {
@@ -37,14 +37,5 @@ function parseJson(line: string, where: string): unknown {
 
 /** Splits at `\n` alone: JSON may have the other line ends of Unicode in its texts, at which Node's readline splits too. */
 async function* linesOf(file: string): AsyncGenerator<string> {
-  let rest = '';
-  for await (const chunk of createReadStream(file, 'utf8')) {
-    const [first = '', ...lines] = String(chunk).split('\n');
-    rest += first;
-    for (const line of lines) {
-      yield rest;
-      rest = line;
-    }
-  }
-  yield rest;
+  for await (const piece of utf8Pieces(file)) yield* piece.replace(/\n$/, '').split('\n');
 }
