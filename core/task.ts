@@ -1,7 +1,6 @@
 import type { JsonObject } from './json.ts';
+import type { Message } from './prompt-messages.ts';
 import type { RewardFunction } from './run-config/reward.ts';
-
-export type Message = { role: string; content: string };
 
 /** One task: a folder in Harbor's format, or a row of data. */
 export type Task = FolderTask | RowTask;

@@ -66,7 +66,7 @@ export async function createSandbox(request: SandboxRequest): Promise<Sandbox> {
 }
 
 async function writePrompt({ messages, row, columns }: RowTask, { work }: Sandbox): Promise<void> {
-  await writeInside(work, 'messages.json', JSON.stringify(messages));
+  await writeInside(work, 'messages.json', stringifyExact(messages));
   const shown = Object.entries(row).filter(([name]) => columns.includes(name));
   if (shown.length > 0) await writeInside(work, 'row.json', stringifyExact(Object.fromEntries(shown)));
 }

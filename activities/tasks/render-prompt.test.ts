@@ -36,6 +36,58 @@ test('a column of messages alone is used as it is', () => {
   expect(render('{prompt}', JSON.stringify({ prompt: messages }))).toEqual(messages);
 });
 
+test('messages with parts, tool calls, results and keys of their own pass unchanged', () => {
+  const messages = [
+    { role: 'system', content: [{ type: 'text', text: 'Be brief.' }] },
+    {
+      role: 'user',
+      content: [
+        { type: 'text', text: 'What?' },
+        { type: 'image_url', image_url: { url: 'data:' } },
+      ],
+    },
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: [{ id: 'c', type: 'function', function: { name: 'w', arguments: '{}' } }],
+    },
+    { role: 'tool', tool_call_id: 'c', content: 'sunny' },
+    { role: 'user', name: 'me', content: 'And?' },
+  ];
+  expect(render('{prompt}', JSON.stringify({ prompt: messages }))).toEqual(messages);
+});
+
+const CONTENT = 'content is a text, or a list of parts with a `type`';
+const ROLE = 'role is system, developer, user, assistant or tool';
+test.each([
+  ['from and value', [{ from: 'human', value: 'Hi' }], `[0].role: ${ROLE}: rename \`from\` to \`role\``],
+  [
+    'an unknown role',
+    [
+      { role: 'user', content: 'a' },
+      { role: 'human', content: 'b' },
+    ],
+    `[1].role: ${ROLE}`,
+  ],
+  ['no content', [{ role: 'user', content: null }], `[0].content: ${CONTENT}`],
+  ['parts without a type', [{ role: 'user', content: [{ text: 'a' }] }], `[0].content: ${CONTENT}`],
+  ['a part without its text', [{ role: 'user', content: [{ type: 'text' }] }], '[0].content[0].text: '],
+  ['a result without its call', [{ role: 'tool', content: 'a' }], '[0].tool_call_id: '],
+  ['an empty reply', [{ role: 'assistant', content: null }], '[0]: an assistant’s message has content or tool_calls'],
+  ['no message', [], ': there is no message'],
+  ['a list of texts', ['a', 'b'], '[0]: '],
+  ['an object', { question: 'a' }, ': '],
+])('a column with %s is refused with the row and the field', (_, prompt, message) => {
+  expect(() => render('{prompt}', JSON.stringify({ prompt }))).toThrow(`rows.jsonl:3: the column \`prompt\`${message}`);
+});
+
+test('messages within a text are refused, and the message says how to use them', () => {
+  const json = JSON.stringify({ prompt: [{ role: 'user', content: 'Hello' }] });
+  expect(() => render('Answer: {prompt}', json)).toThrow(
+    'rows.jsonl:3: the column `prompt` has messages, which cannot stand within a text: let the prompt be `{prompt}` alone',
+  );
+});
+
 test.each([
   [
     'a column that does not exist',

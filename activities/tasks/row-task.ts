@@ -6,6 +6,7 @@ import { rewardFunctions } from '../../core/run-config/reward.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { hasImages } from '../../core/run-config/sandbox.ts';
 import { isRows, parseRowTask, rowsLabel, type RowsSource } from '../../core/run-config/task-source.ts';
+import { textOfMessage, type Message } from '../../core/prompt-messages.ts';
 import type { RowTask, Task } from '../../core/task.ts';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { rows } from '../../store/schema.ts';
@@ -69,12 +70,14 @@ function makeRowTask(task: string, row: JsonObject, source: RowsSource, { reward
     messages,
     columns: source.columns,
     rewards: given === null ? {} : rewardFunctions(given),
-    instruction: messages.length === 1 ? (messages[0]?.content ?? '') : messages.map(asText).join('\n\n'),
+    instruction: messages
+      .map((message) => (messages.length === 1 ? textOfMessage(message) : asText(message)))
+      .join('\n\n'),
     agent: { timeoutSec: deadlines.trial },
     verifier: { timeoutSec: deadlines.trial, env: {} },
     environment: { cpus: 1, memoryMb: 2048, storageMb: 10240, env: {} },
   };
 }
 
-const asText = ({ role, content }: { role: string; content: string }): string =>
-  role === 'user' ? content : `[${role}]\n${content}`;
+const asText = (message: Message): string =>
+  message.role === 'user' ? textOfMessage(message) : `[${message.role}]\n${textOfMessage(message)}`;
