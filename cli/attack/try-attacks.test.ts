@@ -128,7 +128,7 @@ test('a verifier that gives doing nothing no reward is refused with its reason, 
   const task = await taskWith(newFolder(), 'echo nothing; exit 3');
   await expect(attackWith('conftest', task)).rejects.toMatchObject({
     code: 'bad_input',
-    message: expect.stringMatching(/does nothing gets no reward \(verifier_error\).*no reward: neither reward\.txt/),
+    message: expect.stringMatching(/does nothing gets no reward \(verifier_error\).*no reward: neither reward\.json/),
   });
 });
 

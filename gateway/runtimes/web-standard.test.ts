@@ -22,6 +22,7 @@ const NODES_OWN = [
   'core/lock.ts',
   'core/process-stat.ts',
   'core/repository.ts',
+  'core/utf8.ts',
   'gateway/runtimes/**',
   'store/queries/migrate.ts',
 ];
