@@ -123,13 +123,15 @@ describe.each(await isolations())('$kind', (isolation) => {
     ]);
   });
 
+  const MESSAGES: RowTask['messages'] = [
+    { role: 'system', content: 'Be short.' },
+    { role: 'user', content: 'Why?' },
+  ];
   const row: RowTask = {
     ...task,
     kind: 'row',
-    messages: [
-      { role: 'system', content: 'Be short.' },
-      { role: 'user', content: 'Why?' },
-    ],
+    prompt: MESSAGES,
+    messages: MESSAGES,
     row: { hint: 'none', answer: 42 },
     columns: ['hint'],
     rewards: {},

@@ -8,6 +8,7 @@ import { execFile } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { UNTRAINED } from '../activities/reward/grade-row.ts';
 import { Graders } from '../activities/reward/graders.ts';
 import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
 import { destroySandbox } from '../activities/sandbox/destroy-sandbox.ts';
@@ -71,7 +72,10 @@ async function warm(count: number, withFiles: boolean): Promise<number> {
   });
   const request = (answer: number) => ({
     row: { answer },
+    prompt: 'What is it?',
     transcript: [{ role: 'assistant', content: `It is ${answer}.` }],
+    completion_ids: [],
+    training: UNTRAINED,
     result: null,
     files: withFiles ? sandbox.work : null,
   });

@@ -46,7 +46,9 @@ export type FolderTask = AnyTask & {
 export type RowTask = AnyTask & {
   kind: 'row';
   row: JsonObject;
-  /** The prompt. `instruction` is its text. */
+  /** A text, or messages. */
+  prompt: string | Message[];
+  /** The prompt as messages. `instruction` is its text. */
   messages: Message[];
   /** The columns of the row that the agent can read. */
   columns: string[];

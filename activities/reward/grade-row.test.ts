@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { rewardFunctions, type Reward } from '../../core/run-config/reward.ts';
 import type { RowTask } from '../../core/task.ts';
@@ -40,12 +41,14 @@ async function moduleWith(text: string): Promise<string> {
   return join(code, 'own/grade.py');
 }
 
-const taskOf = (reward: Reward, row: object = {}): RowTask => ({
+const QUESTION = 'What is 6 times 7?';
+const taskOf = (reward: Reward, row: object = {}, prompt: RowTask['prompt'] = QUESTION): RowTask => ({
   kind: 'row',
   name: 'rows#0',
   row: { ...row },
   columns: [],
-  messages: [{ role: 'user', content: 'What is 6 times 7?' }],
+  prompt,
+  messages: typeof prompt === 'string' ? [{ role: 'user', content: prompt }] : prompt,
   rewards: rewardFunctions(reward),
   instruction: '',
   agent: { timeoutSec: 60 },
@@ -53,19 +56,19 @@ const taskOf = (reward: Reward, row: object = {}): RowTask => ({
   environment: { cpus: 1, memoryMb: 512, storageMb: 100, env: {} },
 });
 
-const grade = (reward: Reward, { row = {}, reply = 'It is 42.' } = {}) =>
-  gradeRow(
-    taskOf(reward, row),
-    {
-      sandbox,
-      graders,
-      transcript: [
-        { role: 'user', content: 'What is 6 times 7?' },
-        { role: 'assistant', content: reply },
-      ],
-    },
-    signal,
-  );
+type Given = { row?: object; reply?: string; prompt?: RowTask['prompt']; transcript?: unknown[] };
+
+const grade = (reward: Reward, { row = {}, reply = 'It is 42.', prompt, transcript }: Given = {}) => {
+  const task = taskOf(reward, row, prompt);
+  const work = {
+    sandbox,
+    graders,
+    transcript: transcript ?? [...task.messages, { role: 'assistant', content: reply }],
+    completion_ids: [5, 6, 7],
+    training: { global_step: 3, max_steps: 4 },
+  };
+  return gradeRow(task, work, signal);
+};
 
 test('a Python function gets the row, the transcript, the result and the files, and what it prints is kept', async () => {
   const file = await moduleWith(`
@@ -80,25 +83,163 @@ def score(row, transcript, result, files):
   });
 });
 
-test('an async function, one of TRL’s reward_funcs, and one that returns several rewards work as they are', async () => {
+test('an async function, and one that returns several rewards, work as they are', async () => {
   const file = await moduleWith(`
 import asyncio
 async def later(row):
     await asyncio.sleep(0.01)
     return 0.5
-def accuracy(prompts, completions, answer, **kwargs):
-    assert prompts[0][0]["role"] == "user"
-    return [1.0 if a in c[0]["content"] else 0.0 for c, a in zip(completions, answer)]
+class Judge:
+    async def __call__(self, row):
+        await asyncio.sleep(0.01)
+        return 0.25
+judge = Judge()
 def both(transcript, length=10):
     return {"short": len(transcript[-1]["content"]) < length, "polite": 0}
 `);
-  const reward = { later: `${file}:later`, accuracy: `${file}:accuracy`, both: `${file}:both` };
-  expect((await grade(reward, { row: { answer: '42' } })).rewards).toEqual({
-    later: 0.5,
-    accuracy: 1,
-    'both/short': 1,
-    'both/polite': 0,
+  const reward = { later: `${file}:later`, judge: `${file}:judge`, both: `${file}:both` };
+  expect((await grade(reward)).rewards).toEqual({ later: 0.5, judge: 0.25, 'both/short': 1, 'both/polite': 0 });
+});
+
+test('a function runs as in a script: on the main thread, without a running loop, with alarms, and an alarm that it leaves ends nothing', async () => {
+  const file = await moduleWith(`
+import asyncio, signal, threading, time
+async def soon():
+    await asyncio.sleep(0)
+    return 0.5
+def runs(row):
+    assert threading.current_thread() is threading.main_thread()
+    return asyncio.run(soon())
+def waits(row):
+    return asyncio.new_event_loop().run_until_complete(soon())
+class Ended(Exception): pass
+def ring(*_): raise Ended
+def alarmed(row):
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        time.sleep(60)
+    except Ended:
+        return 0.75
+def forgetful(row):
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    return 1
+def returns_awaitable(row):
+    return soon()
+def threaded(row):
+    thread = threading.Thread(target=print, args=("from a thread",))
+    thread.start(); thread.join()
+    return 0
+`);
+  const names = ['runs', 'waits', 'alarmed', 'forgetful', 'returns_awaitable', 'threaded'];
+  const reward = Object.fromEntries(names.map((name) => [name, { ...one(`${file}:${name}`), processes: 1 }]));
+  const { rewards, stdout } = await grade(reward);
+  expect(rewards).toEqual({ runs: 0.5, waits: 0.5, alarmed: 0.75, forgetful: 1, returns_awaitable: 0.5, threaded: 0 });
+  expect(stdout).toBe('from a thread\n');
+  await sleep(200);
+  expect((await grade({ forgetful: { ...one(`${file}:forgetful`), processes: 1 } })).rewards).toEqual({ forgetful: 1 });
+});
+
+const TRL = `
+import re
+def length(completions, **kwargs):
+    return [float(len(each)) for each in completions]
+def ids(completion_ids, **kwargs):
+    return [float(sum(each)) for each in completion_ids]
+def documented_ids(completions_ids, **kwargs):
+    return [float(len(each)) for each in completions_ids]
+def pattern(prompts, completions, answer, **kwargs):
+    assert prompts == ["${QUESTION}"], prompts
+    return [1.0 if re.search(rf"\\b{a}\\b", c) else 0.0 for c, a in zip(completions, answer)]
+def messages(prompts, completions, **kwargs):
+    return [1.0 if p[-1]["role"] == "user" and re.match("It", c[0]["content"]) else 0.0 for p, c in zip(prompts, completions)]
+def curriculum(trainer_state, **kwargs):
+    return [trainer_state.global_step / trainer_state.max_steps]
+def columns(completions, log_extra, log_metric, **kwargs):
+    log_extra("seen", [sorted(kwargs)] * len(completions))
+    log_metric("size", len(completions))
+    return [0.0 for _ in completions]
+class Scaled:
+    def __init__(self, by): self.by = by
+    def __call__(self, completion_ids, **kwargs): return [self.by * len(each) for each in completion_ids]
+scaled = Scaled(10)
+async def later(completions, **kwargs):
+    return [1.0 if each else 0.0 for each in completions]
+def math_only(completions, kind, **kwargs):
+    return [1.0 if k == "math" else None for k in kind]
+async def code_only(completions, kind, **kwargs):
+    return [1.0 if k == "code" else None for k in kind]
+def nothing(completions, **kwargs):
+    return None
+def two(completions, **kwargs):
+    return [1.0, 1.0]
+`;
+
+test('TRL’s reward functions get texts where the row’s prompt is a text, with all that TRL passes', async () => {
+  const file = await moduleWith(TRL);
+  const names = ['length', 'ids', 'documented_ids', 'pattern', 'curriculum', 'columns', 'scaled', 'later'];
+  const reward = Object.fromEntries(names.map((name) => [name, `${file}:${name}`]));
+  const verdict = await grade(reward, { row: { prompt: QUESTION, answer: '42' } });
+  expect(verdict.rewards).toEqual({
+    length: 9,
+    ids: 18,
+    documented_ids: 3,
+    pattern: 1,
+    curriculum: 0.75,
+    columns: 0,
+    scaled: 30,
+    later: 1,
   });
+  expect(verdict.stdout).toBe("seen: ['answer', 'completion_ids', 'prompts', 'trainer_state']\nsize: 1\n");
+});
+
+test('TRL’s reward functions get messages where the row’s prompt is messages, from the model’s first one on', async () => {
+  const file = await moduleWith(TRL);
+  const prompt: RowTask['messages'] = [
+    { role: 'user', content: 'What is 2 times 3?' },
+    { role: 'assistant', content: '6' },
+    { role: 'user', content: QUESTION },
+  ];
+  const reply = { role: 'assistant', content: 'It is 42.' };
+  const verdict = await grade(
+    { messages: `${file}:messages`, length: `${file}:length` },
+    { prompt, transcript: [{ role: 'system', content: 'added by the agent' }, ...prompt, reply] },
+  );
+  expect(verdict.rewards).toEqual({ messages: 1, length: 1 });
+  // Without any completed call there is an empty reply.
+  expect((await grade(`${file}:messages`, { prompt, transcript: [] })).rewards).toEqual({ reward: 0 });
+});
+
+test('a model’s thinking is a part of TRL’s text, and `reasoning_content` of its messages', async () => {
+  const file = await moduleWith(`
+def text(completions, **kwargs):
+    return [1.0 if c == "<think>hm</think>It is 42." else 0.0 for c in completions]
+def messages(completions, **kwargs):
+    return [1.0 if c[0]["reasoning_content"] == "hm" else 0.0 for c in completions]
+`);
+  const transcript = [{ role: 'assistant', reasoning: 'hm', content: 'It is 42.' }];
+  expect((await grade(`${file}:text`, { transcript })).rewards).toEqual({ reward: 1 });
+  const prompt: RowTask['messages'] = [{ role: 'user', content: QUESTION }];
+  expect((await grade(`${file}:messages`, { transcript, prompt })).rewards).toEqual({ reward: 1 });
+});
+
+test('a TRL function that returns None for a row is left out of its rewards, and a row for which all do has no reward', async () => {
+  const file = await moduleWith(TRL);
+  const both = { math: `${file}:math_only`, code: `${file}:code_only` };
+  expect((await grade(both, { row: { kind: 'math' } })).rewards).toEqual({ math: 1 });
+  expect((await grade(both, { row: { kind: 'code' } })).rewards).toEqual({ code: 1 });
+  await expect(grade(both, { row: { kind: 'poem' } })).rejects.toThrow(
+    'no reward: each reward function returned None for this row',
+  );
+});
+
+test.each([
+  ['no list', 'nothing', /returned None, not/],
+  ['a list of another length', 'two', /returned \[1\.0, 1\.0\], not/],
+])('a TRL function that returns %s is refused by its name and value', async (_, name, message) => {
+  const file = await moduleWith(TRL);
+  await expect(grade(`${file}:${name}`)).rejects.toThrow(message);
 });
 
 test('a function that fails on the reply but not on an empty one gives 0, or the empty reply’s reward if that is less', async () => {

@@ -12,22 +12,38 @@ import type { Graders } from './graders.ts';
 
 export type RowVerdict = { rewards: Record<string, number>; reason?: string; stdout: string; stderr: string };
 
+/** What is judged. Without a run, nothing was trained. */
+type Work = { sandbox: Sandbox; graders: Graders; transcript: unknown[] } & Partial<
+  Pick<GradeRequest, 'completion_ids' | 'training'>
+>;
+export const UNTRAINED: GradeRequest['training'] = { global_step: 0, max_steps: 1 };
+
 const MAX_RESULT_BYTES = 1_048_576;
 
 /**
  * Calls the reward functions of a row for the work in a sandbox. A function that fails on the work, but not on an empty reply, gives a reward
- * of 0 or less: otherwise wrong answers could leave the training by breaking their reward.
- * @throws VerifierError when a function fails on an empty reply too; SandboxError when the host failed
+ * of 0 or less: otherwise wrong answers could leave the training by breaking their reward. A function that returns None is left out.
+ * @throws VerifierError when a function fails on an empty reply too, or all return None; SandboxError when the host failed
  */
 export async function gradeRow(
   task: RowTask,
-  { sandbox, transcript, graders }: { sandbox: Sandbox; transcript: unknown[]; graders: Graders },
+  { sandbox, graders, transcript, completion_ids = [], training = UNTRAINED }: Work,
   signal: AbortSignal,
 ): Promise<RowVerdict> {
-  const request = { row: task.row, transcript, result: await readResult(sandbox), files: sandbox.work };
+  const { row, prompt } = task;
+  const request = {
+    row,
+    prompt,
+    transcript,
+    completion_ids,
+    training,
+    result: await readResult(sandbox),
+    files: sandbox.work,
+  };
   const empty = {
-    row: task.row,
+    ...request,
     transcript: [...task.messages, { role: 'assistant', content: '' }],
+    completion_ids: [],
     result: null,
     files: null,
   };
@@ -37,6 +53,8 @@ export async function gradeRow(
       ...(await gradeWithControl(graders, given, { request, empty }, signal)),
     })),
   );
+  if (grades.length > 0 && grades.every(({ value }) => value === null))
+    throw new VerifierError('no reward: each reward function returned None for this row');
   const reasons = grades.flatMap(({ reason }) => reason ?? []);
   return {
     rewards: Object.assign({}, ...grades.map(({ name, value }) => named(name, value))),
@@ -61,7 +79,7 @@ async function gradeWithControl(
     const again = await lastFailure(graders, given, request, signal);
     if (!(again instanceof VerifierError)) return again;
   }
-  const value = typeof control.value === 'number' ? Math.min(0, control.value) : rewardsOfBroken(control.value);
+  const value = isObject(control.value) ? rewardsOfBroken(control.value) : Math.min(0, control.value ?? 0);
   const printed = error instanceof GradeError ? error.printed : { stdout: '', stderr: '' };
   return {
     value,
@@ -98,6 +116,7 @@ const asSandboxError = (error: unknown): unknown =>
 
 /** Returns the rewards by name. A function that gives several by name has its own name before theirs, unless it is called `reward`. */
 function named(name: string, value: Grade['value']): Record<string, number> {
+  if (value === null) return {};
   if (!isObject(value)) return { [name]: value };
   const prefix = name === 'reward' ? '' : `${name}/`;
   return Object.fromEntries(Object.entries(value).map(([own, each]) => [`${prefix}${own}`, each]));

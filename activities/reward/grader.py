@@ -3,7 +3,7 @@
 The module is imported once. Then process processes are forked, so that a call that hangs or ends its process costs only
 itself. The parent talks with the host over a Unix socket, one JSON object a line:
 
-    host → {"id", "row", "transcript", "result", "files"}        files: a folder
+    host → {"id", "row", "prompt", "transcript", "completion_ids", "training", "result", "files"}        files: a folder
     host ← {"ready": true, "async": …} | {"fault": "…"}           once
     host ← {"id", "value"} | {"id", "error", "outside"}, with "stdout" and "stderr"
 
@@ -33,6 +33,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TextIO
 
 MAX_OUTPUT = 32_768
@@ -60,6 +61,7 @@ class Files(Mapping[str, str]):
         return sum(1 for _ in self)
 
 
+Message = dict[str, Any]
 Request = dict[str, Any]
 Reply = dict[str, Any]
 Reward = Callable[[Request], Any]
@@ -81,23 +83,28 @@ def load(file: str, name: str) -> Callable[..., Any]:
     return function
 
 
-def adapt(function: Callable[..., Any], options: dict[str, Any]) -> Reward:
-    """Returns a function of a request.
+OWN_ARGUMENTS = ("row", "transcript", "result", "files")
+TRL_ARGUMENTS = ("prompts", "completions", "completion_ids", "completions_ids", "trainer_state")
+"""TRL's documents also say `completions_ids`; its code passes `completion_ids`."""
+NOT_PASSED_BY_TRL = ("prompt", "completion", "completion_ids")
+"""Columns that TRL passes under another name, as its `GRPOTrainer._calculate_rewards` does (TRL 1.16)."""
 
-    A function with the parameter `completions` is one of TRL's `reward_funcs` and gets lists of one.
-    """
+
+def adapt(function: Callable[..., Any], options: dict[str, Any]) -> Reward:
+    """Returns a function of a request. One of TRL's `reward_funcs` gets lists of one."""
     parameters = inspect.signature(function).parameters
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
 
     def keywords(given: dict[str, Any]) -> dict[str, Any]:
         return given if takes_any else {key: value for key, value in given.items() if key in parameters}
 
-    if "completions" in parameters:
+    if is_trl(parameters):
 
         def batched(request: Request) -> Any:
-            prompt, completion = split(request["transcript"])
-            columns = {key: [value] for key, value in request["row"].items()}
-            return function(**keywords({**columns, "prompts": [prompt], "completions": [completion], **options}))
+            given = trl_arguments(request)
+            if "completions_ids" in parameters:
+                given["completions_ids"] = given["completion_ids"]
+            return function(**keywords({**given, **options}))
 
         return batched
 
@@ -108,16 +115,71 @@ def adapt(function: Callable[..., Any], options: dict[str, Any]) -> Reward:
     return single
 
 
-def split(transcript: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Splits a conversation before the first message of the model."""
-    first = next((i for i, message in enumerate(transcript) if message.get("role") == "assistant"), len(transcript))
-    return transcript[:first], transcript[first:]
+def is_trl(parameters: Mapping[str, Any]) -> bool:
+    """Returns True for the parameters of one of TRL's `reward_funcs`."""
+    is_own = any(name in parameters for name in OWN_ARGUMENTS)
+    return "completions" in parameters or (not is_own and any(name in parameters for name in TRL_ARGUMENTS))
 
 
-def value_of(returned: Any) -> float | dict[str, float]:
-    """Checks what the function returned. A list of one is the reward of TRL's batch of one."""
+def is_async(function: Callable[..., Any]) -> bool:
+    """Returns True for an `async` function, and for an object that is called like one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def trl_arguments(request: Request) -> dict[str, Any]:
+    """Returns the arguments that TRL passes to a reward function, for a batch of one.
+
+    Prompts and completions are texts where the row's prompt is a text (TRL's standard format), and messages where it is
+    messages (its conversational format).
+    """
+    prompt, step, steps = request["prompt"], request["training"]["global_step"], request["training"]["max_steps"]
+    is_text = isinstance(prompt, str)
+    completion = completion_of(request["transcript"], [] if is_text else prompt)
+    return {
+        **{key: [value] for key, value in request["row"].items() if key not in NOT_PASSED_BY_TRL},
+        "prompts": [prompt],
+        "completions": [text_of(completion[-1]) if is_text else completion],
+        "completion_ids": [request["completion_ids"]],
+        "trainer_state": SimpleNamespace(
+            global_step=step, max_steps=steps, epoch=step / max(steps, 1), num_train_epochs=1, log_history=[]
+        ),
+        "log_extra": lambda column, values: print(f"{column}: {values[0]!r}"),
+        "log_metric": lambda name, value: print(f"{name}: {value}"),
+    }
+
+
+def completion_of(transcript: list[Message], prompt: list[Message]) -> list[Message]:
+    """Returns the messages from the model's first one on.
+
+    The prompt may have replies too (few-shot examples), and the agent may have added to it (a system prompt).
+    """
+    replies_of_prompt = [message.get("content") for message in prompt if message.get("role") == "assistant"]
+    for i, message in enumerate(transcript):
+        if message.get("role") != "assistant":
+            continue
+        if not replies_of_prompt or message.get("content") != replies_of_prompt.pop(0):
+            return [with_thinking(each) for each in transcript[i:]]
+    return [{"role": "assistant", "content": ""}]
+
+
+def with_thinking(message: Message) -> Message:
+    """Adds the field in which TRL has a model's thinking; vLLM calls it `reasoning`."""
+    thinking = message.get("reasoning")
+    return {**message, "reasoning_content": thinking} if thinking and "reasoning_content" not in message else message
+
+
+def text_of(message: Message) -> str:
+    """Returns the text of a reply. In TRL's standard format, thinking is a part of it."""
+    thinking, content = message.get("reasoning_content"), message.get("content") or ""
+    return f"<think>{thinking}</think>{content}" if thinking else content
+
+
+def value_of(returned: Any, *, may_be_none: bool) -> float | dict[str, float] | None:
+    """Checks what the function returned. A list of one is TRL's batch of one, in which None is no reward."""
     if isinstance(returned, (list, tuple)) and len(returned) == 1:
         returned = returned[0]
+        if returned is None and may_be_none:
+            return None
     if isinstance(returned, dict) and returned:
         return {str(name): number_of(value, f"{name}: ") for name, value in returned.items()}
     return number_of(returned, "")
@@ -178,38 +240,98 @@ class Printed(io.TextIOBase):
 
     def write(self, text: str) -> int:
         streams = printed.get()
-        if streams is not None and streams[self.index].tell() < 4 * MAX_OUTPUT:
-            streams[self.index].write(text)
+        return len(text) if streams is None else streams[self.index].write(text)
+
+
+class Output(io.StringIO):
+    """What one call prints. It stops keeping more long after what may be returned."""
+
+    def write(self, text: str) -> int:
+        if self.tell() < 4 * MAX_OUTPUT:
+            super().write(text)
         return len(text)
 
+    def add_traceback(self) -> None:
+        super().write(traceback.format_exc())
 
-async def answer(request: Request, reward: Reward, settings: dict[str, Any]) -> Reply:
-    streams = (io.StringIO(), io.StringIO())
-    token = printed.set(streams)
-    reply: Reply = {"id": request["id"]}
-    try:
-        returned = reward(request)
-        if inspect.isawaitable(returned):
-            returned = await asyncio.wait_for(returned, settings["seconds"])
-        reply["value"] = value_of(returned)
-    except asyncio.TimeoutError:  # noqa: UP041  # in Python 3.9 and 3.10 it is no TimeoutError
-        # It waited for something: a function that computes cannot be interrupted here.
-        reply |= {"error": late(settings), "outside": settings["network"]}
-    except Exception as error:
-        traceback.print_exc(file=streams[1])
-        reply |= {"error": fault_of(error, settings["file"]), "outside": settings["network"] and is_outside(error)}
-    finally:
-        printed.reset(token)
-    stdout, stderr = (stream.getvalue()[-MAX_OUTPUT:] for stream in streams)
-    return {**reply, "stdout": stdout, "stderr": stderr}
+
+class Late(Exception):
+    """The function waited for something until its time was up. One that computes is ended with its process."""
+
+
+def failure(error: Exception, settings: dict[str, Any]) -> Reply:
+    if isinstance(error, Late):
+        return {"error": late(settings), "outside": settings["network"]}
+    return {"error": fault_of(error, settings["file"]), "outside": settings["network"] and is_outside(error)}
 
 
 def late(settings: dict[str, Any]) -> str:
     return f"the function did not end within {settings['seconds']:g} s"
 
 
-async def work(link: socket.socket, reward: Reward, settings: dict[str, Any]) -> None:
-    """Answers requests until the parent closes the link."""
+def with_output(reply: Reply, streams: tuple[Output, Output]) -> Reply:
+    stdout, stderr = (stream.getvalue()[-MAX_OUTPUT:] for stream in streams)
+    return {**reply, "stdout": stdout, "stderr": stderr}
+
+
+async def awaited(returned: Any, seconds: float) -> Any:
+    """Waits for what an `async` function returns."""
+    task = asyncio.ensure_future(returned)
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if not done:
+        task.cancel()
+        raise Late
+    return task.result()
+
+
+def work_in_turn(link: socket.socket, reward: Reward, settings: dict[str, Any]) -> None:
+    """Answers one request after another until the parent closes the link.
+
+    The function runs as in a script: on the main thread, without a running event loop. So `asyncio.run` and
+    `signal.alarm` work in it.
+    """
+    with link.makefile("rb") as lines:
+        for line in lines:
+            request = json.loads(line)
+            streams = (Output(), Output())
+            with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+                reply = answer(request, reward, settings, streams[1])
+            link.sendall(json.dumps(with_output(reply, streams)).encode() + b"\n")
+
+
+def answer(request: Request, reward: Reward, settings: dict[str, Any], stderr: Output) -> Reply:
+    reply: Reply = {"id": request["id"]}
+    try:
+        returned = reward(request)
+        if inspect.isawaitable(returned):
+            returned = asyncio.run(awaited(returned, settings["seconds"]))
+        reply["value"] = value_of(returned, may_be_none=settings["trl"])
+    except Exception as error:
+        stderr.add_traceback()
+        reply |= failure(error, settings)
+    finally:
+        # An alarm that the function left would end the process in a later call.
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return reply
+
+
+async def answer_async(request: Request, reward: Reward, settings: dict[str, Any]) -> Reply:
+    streams = (Output(), Output())
+    token = printed.set(streams)
+    reply: Reply = {"id": request["id"]}
+    try:
+        returned = await awaited(reward(request), settings["seconds"])
+        reply["value"] = value_of(returned, may_be_none=settings["trl"])
+    except Exception as error:
+        streams[1].add_traceback()
+        reply |= failure(error, settings)
+    finally:
+        printed.reset(token)
+    return with_output(reply, streams)
+
+
+async def work_at_once(link: socket.socket, reward: Reward, settings: dict[str, Any]) -> None:
+    """Answers requests for an `async` function, many at the same time, until the parent closes the link."""
     sys.stdout, sys.stderr = Printed(0), Printed(1)  # type: ignore[assignment]
     # `asyncio.to_thread` has few threads by default, and calls that wait for one would use up their time.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(ASYNC_CALLS))
@@ -217,7 +339,7 @@ async def work(link: socket.socket, reward: Reward, settings: dict[str, Any]) ->
     running: set[asyncio.Task[None]] = set()
 
     async def one(request: Request) -> None:
-        writer.write(json.dumps(await answer(request, reward, settings)).encode() + b"\n")
+        writer.write(json.dumps(await answer_async(request, reward, settings)).encode() + b"\n")
         await writer.drain()
 
     while line := await reader.readline():
@@ -229,7 +351,9 @@ async def work(link: socket.socket, reward: Reward, settings: dict[str, Any]) ->
 class GraderProcess:
     """A forked process that runs the function."""
 
-    def __init__(self, reward: Reward, settings: dict[str, Any], inherited: list[socket.socket]) -> None:
+    def __init__(
+        self, reward: Reward, settings: dict[str, Any], inherited: list[socket.socket], *, at_once: bool
+    ) -> None:
         self.link, theirs = socket.socketpair()
         self.running: dict[int, tuple[Request, float]] = {}
         self.unread = self.unsent = b""
@@ -243,7 +367,10 @@ class GraderProcess:
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
             try:
-                asyncio.run(work(theirs, reward, settings))
+                if at_once:
+                    asyncio.run(work_at_once(theirs, reward, settings))
+                else:
+                    work_in_turn(theirs, reward, settings)
             finally:
                 os._exit(0)
         theirs.close()
@@ -287,9 +414,9 @@ class GraderProcess:
 class Grader:
     """Gives requests to processes, and replaces a process that ends or takes too long."""
 
-    def __init__(self, host: socket.socket, reward: Reward, settings: dict[str, Any], is_async: bool) -> None:
+    def __init__(self, host: socket.socket, reward: Reward, settings: dict[str, Any], calls: int) -> None:
         self.host, self.reward, self.settings = host, reward, settings
-        self.calls = ASYNC_CALLS if is_async else 1
+        self.calls = calls
         self.selector = selectors.DefaultSelector()
         self.selector.register(host, selectors.EVENT_READ)
         self.waiting: deque[Request] = deque()
@@ -356,7 +483,7 @@ class Grader:
         if (least is not None and not least.running) or len(self.processes) >= self.settings["processes"]:
             return least
         inherited = [self.host, *(each.link for each in self.processes)]
-        process = GraderProcess(self.reward, self.settings, inherited)
+        process = GraderProcess(self.reward, self.settings, inherited, at_once=self.calls > 1)
         self.processes.append(process)
         self.selector.register(process.link, selectors.EVENT_READ, process)
         return process
@@ -410,15 +537,16 @@ def main() -> None:
     try:
         function = load(settings["file"], settings["name"])
         reward = adapt(function, settings["options"])
+        settings["trl"] = is_trl(inspect.signature(function).parameters)
     except BaseException as error:
         traceback.print_exc()
         host.sendall(json.dumps({"fault": fault_of(error, settings["file"])}).encode() + b"\n")
         sys.exit(1)
     sys.stdout = out
     protect_memory()
-    is_async = inspect.iscoroutinefunction(function)
-    host.sendall(json.dumps({"ready": True, "async": is_async}).encode() + b"\n")
-    Grader(host, reward, settings, is_async).run()
+    at_once = is_async(function)
+    host.sendall(json.dumps({"ready": True, "async": at_once}).encode() + b"\n")
+    Grader(host, reward, settings, ASYNC_CALLS if at_once else 1).run()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { TrialgateError } from '../../core/errors.ts';
 import { stringifyExact } from '../../core/exact-json.ts';
+import type { Message } from '../../core/prompt-messages.ts';
 import { mountsOf, pathWith, type Environment } from '../environments/environment.ts';
 import { pythonEnvironment } from '../environments/python.ts';
 import { copyFiles } from '../sandbox/copy-files.ts';
@@ -26,8 +27,14 @@ import { shortName, type FoundFunction } from './find-function.ts';
 /** The work that a reward function judges. */
 export type GradeRequest = {
   row: unknown;
+  /** The row's prompt: a text, or messages. */
+  prompt: string | Message[];
   /** The messages of the agent's conversation. */
   transcript: unknown[];
+  /** The ids that the model sampled in the conversation. */
+  completion_ids: number[];
+  /** The iterations that the weights were trained for, and those of the whole run. */
+  training: { global_step: number; max_steps: number };
   /** The content of the agent's `result.json`; null when there is none. */
   result: unknown;
   /** The folder of the files that the agent left; null gives the function an empty one. */
@@ -38,7 +45,7 @@ const readyLine = z.object({ ready: z.literal(true), async: z.boolean() });
 const faultLine = z.object({ fault: z.string() });
 const gradeLine = z.object({
   id: z.number(),
-  value: z.union([z.number(), z.record(z.string(), z.number())]).optional(),
+  value: z.union([z.number(), z.record(z.string(), z.number()), z.null()]).optional(),
   error: z.string().optional(),
   /** True when the error came from something that the function asked over the network. */
   outside: z.boolean().default(false),
@@ -47,8 +54,8 @@ const gradeLine = z.object({
 });
 const replyLine = z.union([readyLine, faultLine, gradeLine]);
 
-/** The value that a reward function returned, and its output. */
-export type Grade = { value: number | Record<string, number> } & Printed;
+/** The value that a reward function returned, and its output. Null: one of TRL's functions gave this row no reward. */
+export type Grade = { value: number | Record<string, number> | null } & Printed;
 type Printed = { stdout: string; stderr: string };
 
 /** Thrown when a reward function raises, hangs, or returns no number. */

@@ -10,11 +10,11 @@ const PLACEHOLDER = /\{\{|\}\}|\{([^{}]+)\}/g;
 const ALONE = /^\{([^{}]+)\}$/;
 
 /**
- * Returns the messages of a row's prompt.
+ * Returns a row's prompt: a text, or messages where the template or its column has messages.
  * @param where the file and the row, for the error
  * @throws TrialgateError `bad_input` for a column that the row lacks, that is empty, or that has a structure which is not that of messages
  */
-export function renderPrompt(prompt: RowsSource['prompt'], row: JsonObject, where: string): Message[] {
+export function renderPrompt(prompt: RowsSource['prompt'], row: JsonObject, where: string): string | Message[] {
   if (typeof prompt !== 'string')
     return prompt.map(({ role, content }) => ({ role, content: fill(content, row, where) }));
   const column = ALONE.exec(prompt)?.[1];
@@ -22,7 +22,7 @@ export function renderPrompt(prompt: RowsSource['prompt'], row: JsonObject, wher
   if (column !== undefined && (Array.isArray(value) || isObject(value))) return messagesOf(value, column, where);
   const text = fill(prompt, row, where);
   if (text.trim() === '') throw new TrialgateError('bad_input', `${where}: the prompt is empty`);
-  return [{ role: 'user', content: text }];
+  return text;
 }
 
 /** A structure that is not understood is refused: as JSON in a text, a run would train on it and nobody would notice. */

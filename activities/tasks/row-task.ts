@@ -61,12 +61,14 @@ const findSource = (label: string, { tasks, evaluation }: Settings): RowsSource 
 
 /** Makes the task of a row. Its prompt was tried when the run began. */
 function makeRowTask(task: string, row: JsonObject, source: RowsSource, { reward, deadlines }: Settings): RowTask {
-  const messages = renderPrompt(source.prompt, row, task);
+  const prompt = renderPrompt(source.prompt, row, task);
+  const messages: Message[] = typeof prompt === 'string' ? [{ role: 'user', content: prompt }] : prompt;
   const given = source.reward ?? reward;
   return {
     kind: 'row',
     name: task.slice(task.lastIndexOf('/') + 1),
     row,
+    prompt,
     messages,
     columns: source.columns,
     rewards: given === null ? {} : rewardFunctions(given),

@@ -1,5 +1,6 @@
 import type { Task } from '../../core/task.ts';
 import type { Database } from '../../store/database.ts';
+import { readCompletionIds } from '../../store/queries/read-completion-ids.ts';
 import { readTranscript } from '../../store/queries/read-transcript.ts';
 import type { Output } from '../../store/queries/outputs.ts';
 import { gradeRow } from '../reward/grade-row.ts';
@@ -12,6 +13,7 @@ import type { VerifierPlace } from '../sandbox/host-sandboxes.ts';
 import { judgeWork } from '../sandbox/judge-work.ts';
 import type { VerifierRewards } from '../sandbox/read-rewards.ts';
 import { keepOutput } from './keep-output.ts';
+import { readTraining } from './read-training.ts';
 
 export type Judged = VerifierRewards & { reason?: string };
 
@@ -38,7 +40,9 @@ export async function judgeTrial({ db, graders }: Place, trial: Trial, signal: A
   const transcript = await readTranscript(db, trial);
   try {
     if (task.kind === 'row') {
-      const verdict = await gradeRow(task, { sandbox, transcript, graders }, signal);
+      const training = await readTraining(db, trialId);
+      const work = { transcript, completion_ids: await readCompletionIds(db, trial), training };
+      const verdict = await gradeRow(task, { sandbox, graders, ...work }, signal);
       printed.push(verdict);
       return { rewards: verdict.rewards, reason: verdict.reason };
     }

@@ -102,5 +102,6 @@ export const samplingOf = (config: RunConfig): Sampling => ({
   ...config.sampling,
   max_tokens: config.max_response_length,
   constrained_decoding: config.constrained_decoding,
+  keep_thinking: config.keep_thinking,
   chat_template_kwargs: config.chat_template_kwargs,
 });

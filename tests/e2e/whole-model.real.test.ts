@@ -6,6 +6,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { z } from 'zod';
+import { UNTRAINED } from '../../activities/reward/grade-row.ts';
 import { Graders } from '../../activities/reward/graders.ts';
 import { rewardFunction } from '../../core/run-config/reward.ts';
 import { REPOSITORY } from '../../core/repository.ts';
@@ -219,7 +220,15 @@ test.each([
   ['json_schema', '{"age": 3}', { schema: { type: 'object', required: ['name'] } }, 0],
 ])('the bundled reward %s, with its packages, gives the reply %j its reward', async (name, content, row, expected) => {
   const graders = new Graders(deployment.config.home);
-  const request = { row, transcript: [{ role: 'assistant', content }], result: null, files: null };
+  const request = {
+    row,
+    prompt: 'What is it?',
+    transcript: [{ role: 'assistant', content }],
+    completion_ids: [],
+    training: UNTRAINED,
+    result: null,
+    files: null,
+  };
   const graded = graders.grade(rewardFunction.parse({ function: name }), request, new AbortController().signal);
   expect((await graded.finally(() => graders.close())).value).toBe(expected);
 });

@@ -110,6 +110,7 @@ export async function carelessRow(
     name: 'rows#0',
     row,
     columns: [],
+    prompt,
     messages: [{ role: 'user', content: prompt }],
     rewards: rewardFunctions(
       given.reward ??
