@@ -8,6 +8,8 @@ export type Limits = {
   memoryMb: number;
   /** The most bytes of stdout and stderr together. */
   outputBytes: number;
+  /** True: past that the output is cut and the process goes on. Else the process is ended. */
+  cutsOutput?: boolean;
   processes: number;
   /** The processor time, in cores. */
   cpus: number;

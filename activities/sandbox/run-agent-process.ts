@@ -111,6 +111,7 @@ export async function agentCommand(run: AgentRun): Promise<Command> {
       seconds: Math.min(task.agent.timeoutSec, limits.seconds ?? Infinity),
       memoryMb: Math.min(task.environment.memoryMb, limits.memory_mb ?? Infinity),
       outputBytes: limits.output_bytes,
+      cutsOutput: true,
       processes: limits.processes,
       cpus: task.environment.cpus,
       storageMb: task.environment.storageMb,

@@ -74,6 +74,17 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(result.stdout.length).toBe(5000);
   });
 
+  test('an agent’s command that prints more than its limit goes on, and the beginning and the end of its output are kept', async () => {
+    const script = 'echo first; yes | head -c 200000; echo last; echo why >&2; exit 3';
+    const result = await shell(isolation, await fresh(), script, { outputBytes: 5000, cutsOutput: true });
+    expect(result).toMatchObject({ reason: 'exited', exitCode: 3 });
+    expect(result.stdout).toMatch(
+      /^first\n(?:y\n)+[^]*\[… \d+ bytes of output are left out here …\]\n(?:y?\n)+(?:y\n)*last\n$/,
+    );
+    expect(result.stdout.length).toBeLessThan(25_000);
+    expect(result.stderr).toBe('why\n');
+  });
+
   test('a sandbox’s process that takes more memory than the sandbox may have is ended', async () => {
     const result = await shell(isolation, await fresh(), 'exec python3 -c "x = bytearray(300 * 2**20)"', {
       memoryMb: 100,

@@ -148,7 +148,8 @@ export async function supervise(
     if (reason === 'exited') reason = why;
     void child.kill();
   };
-  const output = new BoundedOutput(spec.limits.outputBytes, () => end('output_limit'));
+  const { outputBytes, cutsOutput = false } = spec.limits;
+  const output = new BoundedOutput(outputBytes, cutsOutput ? null : () => end('output_limit'));
   const { onOutput } = spec;
   const stdout = output.collect(child.stdout, onOutput && ((text) => onOutput('stdout', text)));
   const stderr = output.collect(child.stderr, onOutput && ((text) => onOutput('stderr', text)));
