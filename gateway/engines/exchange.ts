@@ -1,7 +1,7 @@
-import { stringifyExact } from '../../core/exact-json.ts';
 import { engineSilent, type Failure } from '../failure.ts';
 import type { JsonObject } from '../json.ts';
 import { readText, type EngineReply } from './connection.ts';
+import { engineJson } from './engine-json.ts';
 import { IdleWatch } from './idle-watch.ts';
 import type { Lease } from './lease.ts';
 
@@ -32,7 +32,7 @@ export class Exchange {
 
   post(path: string, body: JsonObject): Promise<EngineReply> {
     const { replica, headers } = this.lease;
-    const request = { method: 'POST' as const, path, body: stringifyExact(body), signal: this.signal, headers };
+    const request = { method: 'POST' as const, path, body: engineJson(body), signal: this.signal, headers };
     return this.#idle.while(replica.connection.send(request));
   }
 

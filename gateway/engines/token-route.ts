@@ -1,8 +1,8 @@
-import { stringifyExact } from '../../core/exact-json.ts';
 import { Failure } from '../failure.ts';
 import { parseObject, type JsonObject } from '../json.ts';
 import type { Takes } from './adapt-messages.ts';
 import { readText, type EngineConnection } from './connection.ts';
+import { engineJson } from './engine-json.ts';
 
 /** Asks the route that tokenizes a chat, which refuses messages that the template cannot render. */
 export const takesBy =
@@ -21,7 +21,7 @@ export async function countBy(
   body: JsonObject,
   signal: AbortSignal,
 ): Promise<number> {
-  const reply = await connection.send({ method: 'POST', path, body: stringifyExact(body), signal });
+  const reply = await connection.send({ method: 'POST', path, body: engineJson(body), signal });
   const { count } = parseObject(await readText(reply.body)) ?? {};
   if (reply.status === 200 && typeof count === 'number') return count;
   throw new Failure(

@@ -47,3 +47,68 @@ test.each(CASES)(
     expect((await trial.calls()).map(({ status }) => status)).toEqual(['completed', 'failed']);
   },
 );
+
+/** Half an emoji, as a program leaves it that cuts a text at a number of UTF-16 units. */
+const HALF = '\ud83d';
+const CUT: Record<ProtocolName, object[]> = {
+  chat_completions: [
+    { messages: [{ role: 'user', content: `out: ${HALF}` }], stop: [HALF] },
+    {
+      messages: [
+        ...messages,
+        {
+          role: 'assistant',
+          content: null,
+          tool_calls: [{ id: 'c', type: 'function', function: { name: 'f', arguments: JSON.stringify({ x: HALF }) } }],
+        },
+        { role: 'tool', tool_call_id: 'c', content: HALF },
+      ],
+    },
+  ],
+  completions: [{ prompt: HALF }],
+  messages: [
+    { max_tokens: 50, system: HALF, messages },
+    {
+      max_tokens: 50,
+      messages: [
+        ...messages,
+        { role: 'assistant', content: [{ type: 'tool_use', id: 'c', name: 'f', input: { x: HALF } }] },
+        { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c', content: HALF }] },
+      ],
+    },
+  ],
+  responses: [
+    { input: HALF, instructions: HALF },
+    {
+      input: [
+        ...messages,
+        { type: 'function_call', call_id: 'c', name: 'f', arguments: JSON.stringify({ x: HALF }) },
+        { type: 'function_call_output', call_id: 'c', output: HALF },
+      ],
+    },
+  ],
+  gemini: [
+    { contents: [{ role: 'user', parts: [{ text: HALF }] }] },
+    {
+      contents: [
+        { role: 'user', parts: [{ text: 'say it' }] },
+        { role: 'model', parts: [{ functionCall: { name: 'f', args: { x: HALF } } }] },
+        { role: 'user', parts: [{ functionResponse: { name: 'f', response: { output: HALF } } }] },
+      ],
+    },
+  ],
+};
+
+test.each(PROTOCOLS.flatMap(({ name, path }) => CUT[name].map((body, i) => ({ name, path, i, body }))))(
+  '$name: a text that was cut within a character is answered, and the record keeps it (request $i)',
+  async ({ name, path, body }) => {
+    const trial = await gateway.trial();
+    for (let turn = 0; turn < 2; turn++) {
+      const reply = await gateway.post(pathOf(name, path, false), trial.key, body);
+      expect([reply.status, await reply.text()]).toEqual([200, expect.any(String)]);
+    }
+    const calls = await trial.calls();
+    expect(calls).toMatchObject([{ status: 'completed' }, { status: 'completed' }]);
+    expect(JSON.stringify(calls[0]?.request)).toContain(String.raw`\ud83d`);
+  },
+);
