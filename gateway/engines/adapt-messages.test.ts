@@ -59,6 +59,41 @@ test.each([true, false])(
   },
 );
 
+const RESULTS = [
+  { role: 'user', content: 'x' },
+  {
+    role: 'assistant',
+    content: null,
+    tool_calls: ['a', 'b'].map((id) => ({ id, type: 'function', function: { name: 'f', arguments: '{}' } })),
+  },
+  { role: 'tool', tool_call_id: 'a', content: [{ type: 'text', text: 'first' }, IMAGE] },
+  { role: 'tool', tool_call_id: 'b', content: 'second' },
+];
+const AND = { role: 'user', content: 'and?' };
+
+test.each([
+  { takes: 'images in results', results: [[{ type: 'text', text: 'first' }, IMAGE], 'second', 'and?'] },
+  { takes: 'images of users', results: ['first', 'second', [IMAGE, { type: 'text', text: 'and?' }]] },
+  { takes: 'no images', results: ['first', 'second', 'and?'] },
+])(
+  'the results of one turn stay next to each other, before an engine that takes $takes',
+  async ({ takes, results }) => {
+    const asked: unknown[][] = [];
+    let refuses = false;
+    gateway.toy.before = ({ path, body }) => {
+      const isOfTool = body.messages?.some(({ role }) => role === 'tool');
+      refuses = path === '/tokenize' && (takes === 'no images' || (takes === 'images of users' && isOfTool));
+      if (path === '/v1/chat/completions') asked.push(body.messages.slice(2).map(({ content }) => content));
+    };
+    gateway.toy.fault = () => (refuses ? 400 : null);
+    const trial = await gateway.trial();
+    for (const messages of [[...RESULTS, AND], RESULTS]) expect((await trial.chat({ messages })).status).toBe(200);
+    const withoutUser = results.slice(0, 2);
+    expect(asked).toEqual([results, takes === 'images of users' ? [...withoutUser, [IMAGE]] : withoutUser]);
+    expect((await trial.calls())[0]?.request.messages).toEqual([...RESULTS, AND]);
+  },
+);
+
 const AUDIO = { type: 'input_audio', input_audio: { data: 'AA==', format: 'wav' } };
 const VIDEO = { type: 'video_url', video_url: { url: 'data:video/mp4;base64,AA==' } };
 

@@ -96,6 +96,13 @@ const NAMES: readonly Feature[] = [
 /** Features whose parts are left out of the prompt. */
 const LEFT_OUT = new Set<Feature>(['image', 'file', 'audio', 'video', 'other_part']);
 
+/** A result of a tool with an image. Not every template has a place for it. */
+const IMAGE_IN_RESULT = [
+  messageFrom('user', 'x'),
+  { ...messageFrom('assistant', ''), tool_calls: [call] },
+  { ...messageFrom('tool', [{ type: 'image_url', image_url: { url: IMAGE } }]), tool_call_id: 'call' },
+];
+
 /** Asks the engine whether its model and chat template accept such messages. */
 export type Takes = (messages: JsonObject[], signal: AbortSignal) => Promise<boolean>;
 
@@ -120,16 +127,45 @@ export async function adaptMessages(
       return without(message);
     });
   }
+  if (messages.some(isResultWithMedia) && !(await replica.answer('image_in_result', (s) => asked(IMAGE_IN_RESULT, s))))
+    messages = withMediaAfterResults(messages);
   return { body: messages === body.messages ? body : { ...body, messages }, leftOut };
 }
 
+/** Moves the media of tools' results behind the last of the results that follow each other, to the user's message that stands there. */
+export function withMediaAfterResults(messages: readonly unknown[]): unknown[] {
+  const moved: unknown[] = [];
+  let media: JsonObject[] = [];
+  const flush = () => {
+    if (media.length > 0) moved.push({ role: 'user', content: media });
+    media = [];
+  };
+  for (const message of messages) {
+    if (isResultWithMedia(message)) {
+      media.push(...parts(message).filter(isMedia));
+      moved.push({ ...message, content: inWords(parts(message).filter((part) => !isMedia(part))) });
+    } else if (isObject(message) && message.role === 'user' && media.length > 0) {
+      const { content } = message;
+      const own = typeof content === 'string' ? [{ type: 'text', text: content }] : parts(message);
+      moved.push({ ...message, content: [...media, ...own] });
+      media = [];
+    } else {
+      if (!isObject(message) || message.role !== 'tool') flush();
+      moved.push(message);
+    }
+  }
+  flush();
+  return moved;
+}
+
+export const isResultWithMedia = (message: unknown): message is JsonObject =>
+  isObject(message) && message.role === 'tool' && parts(message).some(isMedia);
+
 /** True when a message contains something that a prompt of token ids cannot carry. */
 export const hasMedia = (messages: readonly unknown[]): boolean =>
-  messages.some(
-    (message) =>
-      isObject(message) && parts(message).some(({ type }) => !TEXTS.has(String(type)) && type !== 'tool_reference'),
-  );
+  messages.some((message) => isObject(message) && parts(message).some(isMedia));
 
+const isMedia = ({ type }: JsonObject): boolean => !TEXTS.has(String(type)) && type !== 'tool_reference';
 const TEXTS = new Set(['text', 'refusal', 'thinking']);
 
 /** Types that are passed on: engines' own names of what they read, and parts without a type. */

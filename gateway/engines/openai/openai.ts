@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { choicesOf } from '../../../store/calls/choices.ts';
 import { Failure } from '../../failure.ts';
 import type { JsonObject } from '../../json.ts';
+import { isResultWithMedia, withMediaAfterResults } from '../adapt-messages.ts';
 import { chunksOf, objectIn, post, wholeOf } from '../answer.ts';
 import { EMPTY_RESULT, NOTHING_SAMPLED } from '../call-result.ts';
 import { completionCount, hide, ROUTES, withUsage, type Wants } from '../completion.ts';
@@ -37,7 +38,7 @@ export const openai: Engine = {
   sampledFrom: () => 'unknown',
 
   prepare: async ({ model }, { body, stream }) => ({
-    body: { ...body, ...(model === null ? {} : { model }), ...(stream ? withUsage(body) : {}) },
+    body: { ...withImagesOfUsers(body), ...(model === null ? {} : { model }), ...(stream ? withUsage(body) : {}) },
     leftOut: [],
   }),
   generate: async (exchange, { kind, wants }, body) => {
@@ -60,6 +61,12 @@ export const openai: Engine = {
   },
   isRelayed: (method, path) => (method === 'GET' ? path === MODELS : Object.values(ROUTES).includes(path)),
 };
+
+/** OpenAI's tool messages hold only text. */
+const withImagesOfUsers = (body: JsonObject): JsonObject =>
+  Array.isArray(body.messages) && body.messages.some(isResultWithMedia)
+    ? { ...body, messages: withMediaAfterResults(body.messages) }
+    : body;
 
 function readWhole(body: JsonObject, wants: Wants): WholeReply {
   const shown = hide(body, wants);

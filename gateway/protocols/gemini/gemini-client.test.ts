@@ -239,3 +239,31 @@ test('parts and tools that the model cannot be shown are recorded and named in t
     left_out: [{ at: 'contents.0.parts.1' }, { at: 'tools.0.googleSearch' }],
   });
 });
+
+test('media in and beside results of functions are a part of them, so that no empty turn stands between results', async () => {
+  const trial = await gateway.trial();
+  const blob = { mimeType: 'image/png', data: 'eA==' };
+  const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,eA==' } };
+  await clientOf(trial).models.generateContent({
+    model: 'policy',
+    contents: [
+      { role: 'user', parts: [{ text: 'look' }] },
+      { role: 'model', parts: ['a', 'b'].map((name) => ({ functionCall: { name, args: {} } })) },
+      {
+        role: 'user',
+        parts: [
+          { functionResponse: { name: 'a', response: { output: 'first' }, parts: [{ inlineData: blob }] } },
+          { functionResponse: { name: 'b', response: { output: 'second' } } },
+          { inlineData: blob },
+        ],
+      },
+    ],
+  });
+  const [call] = await trial.calls();
+  expect(call?.request.messages).toMatchObject([
+    { role: 'user' },
+    { role: 'assistant' },
+    { role: 'tool', content: [{ type: 'text', text: 'first' }, image] },
+    { role: 'tool', content: [{ type: 'text', text: 'second' }, image] },
+  ]);
+});

@@ -16,13 +16,19 @@ const number = z.preprocess(asNumber, z.number());
 const count = z.preprocess(asNumber, z.int().min(1));
 const data = z.record(z.string(), z.unknown());
 
+const blob = message({ mimeType: z.string(), data: z.string() });
 /** A part holds one of these, and possibly the marks of a thought. Parts of other kinds cannot be shown to the model. */
 const part = message({
   text: z.string().nullish(),
   thought: z.boolean().nullish(),
-  inlineData: message({ mimeType: z.string(), data: z.string() }).nullish(),
+  inlineData: blob.nullish(),
   functionCall: message({ id: z.string().nullish(), name: z.string(), args: z.unknown() }).nullish(),
-  functionResponse: message({ id: z.string().nullish(), name: z.string(), response: z.unknown() }).nullish(),
+  functionResponse: message({
+    id: z.string().nullish(),
+    name: z.string(),
+    response: z.unknown(),
+    parts: z.array(message({ text: z.string().nullish(), inlineData: blob.nullish() })).nullish(),
+  }).nullish(),
 });
 const content = message({ role: z.string().nullish(), parts: z.array(part).nullish() });
 

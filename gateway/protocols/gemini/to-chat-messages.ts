@@ -1,5 +1,6 @@
 import { stringifyExact } from '../../../core/exact-json.ts';
 import { isObject, type JsonObject } from '../../json.ts';
+import { userTurn } from '../user-turn.ts';
 import type { LeftOut } from '../unserved.ts';
 import type { Content, GenerateRequest, Part } from './shape.ts';
 
@@ -86,14 +87,20 @@ const argumentsOf = (args: unknown): string =>
 function userMessages(parts: readonly Part[], ids: CallIds): JsonObject[] {
   const results = parts.flatMap(({ functionResponse: result }) =>
     result
-      ? [{ role: 'tool', tool_call_id: ids.result(result.name, result.id ?? null), content: outputOf(result.response) }]
+      ? [{ role: 'tool', tool_call_id: ids.result(result.name, result.id ?? null), content: contentOf(result) }]
       : [],
   );
   const shown = parts.flatMap(chatParts);
   // A message that holds only parts that cannot be shown stays, because a conversation without the agent's last message is refused.
   if (shown.length === 0) return results.length > 0 ? results : [{ role: 'user', content: '' }];
-  const [only] = shown;
-  return [...results, { role: 'user', content: shown.length === 1 && only?.type === 'text' ? only.text : shown }];
+  return userTurn(results, shown);
+}
+
+/** Returns a function's result as text, or as parts where it has media. */
+function contentOf({ response, parts }: NonNullable<Part['functionResponse']>): string | JsonObject[] {
+  const text = outputOf(response);
+  const media = (parts ?? []).flatMap(chatParts);
+  return media.length === 0 ? text : [...(text === '' ? [] : [{ type: 'text', text }]), ...media];
 }
 
 /** Returns a function's result as text: its only field `output`, as Google's clients name it, or all of it. */
@@ -106,7 +113,7 @@ function outputOf(response: unknown): string {
 
 const FORMATS: Record<string, string> = { mpeg: 'mp3', 'x-wav': 'wav' };
 
-function chatParts({ text, inlineData: blob }: Part): JsonObject[] {
+function chatParts({ text, inlineData: blob }: Pick<Part, 'text' | 'inlineData'>): JsonObject[] {
   if (typeof text === 'string') return text === '' ? [] : [{ type: 'text', text }];
   const [kind, form = ''] = blob?.mimeType.split('/') ?? [];
   const url = `data:${blob?.mimeType};base64,${blob?.data}`;

@@ -1,5 +1,6 @@
 import { stringifyExact } from '../../../core/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
+import { userTurn } from '../user-turn.ts';
 import type { Block, CountRequest, Message, ShownBlock } from './shape.ts';
 
 /** Claude Code begins its system prompt with this line. It differs in each request, so no conversation would continue from another. */
@@ -52,24 +53,20 @@ function userMessages(blocks: readonly Block[]): JsonObject[] {
     return results.length === 0 && blocks.some(({ type }) => type === 'unserved')
       ? [{ role: 'user', content: '' }]
       : results;
-  const [only] = parts;
-  return [...results, { role: 'user', content: parts.length === 1 && only?.type === 'text' ? only.text : parts }];
+  return userTurn(results, parts);
 }
 
-/**
- * Converts a tool's result. A tool message holds only text, so images follow as a user's message, and found tools as a message of their
- * own.
- */
+/** Converts a tool's result. Found tools follow its text as a message of their own. */
 function toolMessages({ tool_use_id: tool_call_id, content }: Extract<Block, { type: 'tool_result' }>): JsonObject[] {
   const shown = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : (content ?? []);
   const text = shown.flatMap((part) => (part.type === 'text' ? [part.text ?? ''] : [])).join('\n');
-  const images = shown.filter((part) => part.type === 'image').flatMap(chatParts);
+  const parts = shown.flatMap((part) => (part.type === 'text' || part.type === 'image' ? chatParts(part) : []));
+  const isText = parts.every(({ type }) => type === 'text');
   const found = shown
     .flatMap((part) => (part.type === 'tool_reference' ? [part.tool_name || part.name || ''] : []))
     .filter(Boolean);
   return [
-    { role: 'tool', tool_call_id, content: text },
-    ...(images.length > 0 ? [{ role: 'user', content: images }] : []),
+    ...(found.length > 0 && parts.length === 0 ? [] : [{ role: 'tool', tool_call_id, content: isText ? text : parts }]),
     ...(found.length > 0
       ? [{ role: 'tool', tool_call_id, content: found.map((name) => ({ type: 'tool_reference', name })) }]
       : []),

@@ -12,6 +12,9 @@ const call = (id: string, name: string, given: string) => ({
   function: { name, arguments: given },
 });
 
+const PNG = { type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'AA==' } };
+const IMAGE = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } };
+
 test.each<[string, JsonObject, unknown[]]>([
   ['a text', { messages: [user('hi')] }, [user('hi')]],
   [
@@ -92,6 +95,25 @@ test.each<[string, JsonObject, unknown[]]>([
     ],
   ],
   [
+    'images in and beside results, each in its result',
+    {
+      messages: [
+        user([
+          { type: 'tool_result', tool_use_id: 'a', content: [{ type: 'text', text: 'one' }, PNG] },
+          { type: 'tool_result', tool_use_id: 'b', content: 'two' },
+          PNG,
+        ]),
+        user([{ type: 'tool_result', tool_use_id: 'c', content: [PNG] }, PNG, { type: 'text', text: 'and?' }]),
+      ],
+    },
+    [
+      { role: 'tool', tool_call_id: 'a', content: [{ type: 'text', text: 'one' }, IMAGE] },
+      { role: 'tool', tool_call_id: 'b', content: [{ type: 'text', text: 'two' }, IMAGE] },
+      { role: 'tool', tool_call_id: 'c', content: [IMAGE] },
+      user([IMAGE, { type: 'text', text: 'and?' }]),
+    ],
+  ],
+  [
     'a tool that gave nothing',
     { messages: [user([{ type: 'tool_result', tool_use_id: 'a' }])] },
     [{ role: 'tool', tool_call_id: 'a', content: '' }],
@@ -163,7 +185,6 @@ test('Messages content that the model cannot be shown is left out and its path r
       { role: 'system', content: 'short' },
       { role: 'assistant', content: 'go', tool_calls: [call('a', 'Read', '[1]')] },
       { role: 'tool', tool_call_id: 'a', content: 'PDF file read' },
-      { role: 'tool', tool_call_id: 'b', content: '' },
       { role: 'tool', tool_call_id: 'b', content: [{ type: 'tool_reference', name: 'Grep' }] },
     ],
     tools: [{ type: 'function', function: { name: 'Read', defer_loading: true } }],
