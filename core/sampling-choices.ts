@@ -4,6 +4,10 @@ const choice = (value: z.ZodNumber) =>
   z.union([value, z.strictObject({ default: value }), z.literal('agent')], 'a number, {default: number}, or `agent`');
 const texts = z.array(z.string().min(1)).min(1);
 
+/** Whether the thinking of earlier replies stays in a prompt: as the model's chat template has it, always, or never. */
+export const keepThinking = z.enum(['as_template', 'always', 'never']);
+export type KeepThinking = z.output<typeof keepThinking>;
+
 /** The settings by which a trial's calls are sampled, with vLLM's names. */
 export const samplingChoices = z
   .strictObject({
@@ -29,6 +33,7 @@ export const samplingChoices = z
      * which exclude no token.
      */
     constrained_decoding: z.enum(['enforce', 'hint']),
+    keep_thinking: keepThinking,
   })
   .partial();
 

@@ -28,6 +28,7 @@ const FIXED = [
   'seed',
   'sampling',
   'constrained_decoding',
+  'keep_thinking',
   'chat_template_kwargs',
   'budgets',
   'max_prompt_length',

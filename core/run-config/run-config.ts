@@ -7,7 +7,7 @@ import { reward } from './reward.ts';
 import { ROLLOUTS } from './rollouts.ts';
 import { isRows, rowsLabel, taskSource, type RowsSource } from './task-source.ts';
 import { sandboxSetting } from './sandbox.ts';
-import { samplingChoices } from '../sampling-choices.ts';
+import { keepThinking, samplingChoices } from '../sampling-choices.ts';
 import { teacher, trainerServer, trainerShape } from './trainer-settings.ts';
 
 const seconds = z.number().positive();
@@ -84,11 +84,13 @@ export const runConfig = z
       .prefault({}),
     /** The handling of a forced tool or a schema in an agent's request: the engine's grammar, whose calls train only with its mask, or a hint in the prompt. */
     constrained_decoding: z.enum(['enforce', 'hint']).default('enforce'),
+    /** Whether the thinking of earlier replies stays in a prompt, whatever clients send back: as the chat template has it, always, or never. */
+    keep_thinking: keepThinking.default('as_template'),
     /** Variables of the model's chat template, such as `enable_thinking`. They override the agent's. */
     chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
     /** A number is forced on every call, `default: number` applies where the agent does not choose, and `agent` leaves the choice to the agent. */
     sampling: samplingChoices
-      .omit({ max_tokens: true, constrained_decoding: true, chat_template_kwargs: true })
+      .omit({ max_tokens: true, constrained_decoding: true, keep_thinking: true, chat_template_kwargs: true })
       .refine(
         ({ temperature }) => temperature !== 0,
         'nothing that was sampled at temperature 0 can be trained on: choose a higher one',

@@ -25,6 +25,7 @@ export class Call {
   readonly #counters: Counters;
   readonly #controller = new AbortController();
   readonly #onEnd: ((as: CallStatus) => void)[] = [];
+  readonly #cutReplies = new Set<number>();
   #budgetExhausted: Failure | null = null;
   #isWhole = false;
   #isOver = false;
@@ -37,6 +38,15 @@ export class Call {
     this.reservation = reservation;
     this.id = reservation?.callId ?? crypto.randomUUID();
     counters.accepted += 1;
+  }
+
+  /** Notes that the agent is not shown all tool calls of a reply. */
+  noteCut(index: number): void {
+    this.#cutReplies.add(index);
+  }
+
+  isCut(index: number): boolean {
+    return this.#cutReplies.has(index);
   }
 
   get signal(): AbortSignal {

@@ -1,15 +1,20 @@
+import type { KeepThinking } from '../../core/sampling-choices.ts';
 import { EMPTY_RESULT, sampledTokens, type CallResult } from '../engines/call-result.ts';
-import type { Answer, Chunk } from '../engines/engine.ts';
+import type { Answer, Chunk, EngineTraits } from '../engines/engine.ts';
 import { EngineFailed } from '../engines/engine-failed.ts';
 import { Exchange } from '../engines/exchange.ts';
 import type { Lease } from '../engines/lease.ts';
+import { withoutThinking } from '../engines/thinking.ts';
 import type { RecordedTurn } from '../conversations/conversations.ts';
 import { Failure } from '../failure.ts';
+import type { JsonObject } from '../json.ts';
 import type { Call } from './call.ts';
 import { checkPrompt } from './budgets/check-prompt.ts';
 import type { CallDeps } from './deps.ts';
-import { checkModel, place, placedOn, traitsOf, type Placed } from './place.ts';
+import { boundTools, checkModel, place, placedOn, traitsOf, type Placed } from './place.ts';
+import { withOneCall } from './reply/one-call.ts';
 import { reportLeftOut } from './report-left-out.ts';
+import { constraintsOf } from './sampling/constraints.ts';
 
 /** The state of a call that has not ended. */
 export type Progress = {
@@ -111,20 +116,25 @@ export class Generation {
     const traits = await traitsOf(this.#deps, call, lease);
     const { inForce } = (this.#placed = placedOn(call, lease, traits));
     const { kind, stream, n, wants, state } = request;
+    const keepThinking = trial.sampling.keep_thinking ?? 'as_template';
     const asked = {
       kind,
       stream,
       n,
       wants,
       traits,
-      body: inForce,
-      parent: state.parent,
+      keepThinking,
+      hasThinking: state.hasThinking,
+      body: withoutAllThinking(withoutLimitOfCalls(inForce, lease, traits), keepThinking),
+      // A turn of which the agent was shown a part is history as its agent has it, not as it was sampled.
+      parent: state.parent?.isShownInPart ? null : state.parent,
       ambiguousParents: state.ambiguousParents,
       checkPrompt: (prompt: readonly number[] | null) => checkPrompt(trial, prompt),
     };
     const { body, leftOut } = await engine.prepare(lease, asked);
     this.#reportLeftOut(leftOut);
-    return (this.#answer = await engine.generate(exchange, asked, body));
+    const answer = await engine.generate(exchange, asked, body);
+    return (this.#answer = limitsCalls(request.body) ? withOneCall(answer, (index) => call.noteCut(index)) : answer);
   }
 
   #reportLeftOut(leftOut: readonly { feature: string; messageIndex: number }[]): void {
@@ -139,6 +149,25 @@ export class Generation {
     );
   }
 }
+
+const limitsCalls = ({ parallel_tool_calls: parallel }: JsonObject): boolean => parallel === false;
+
+/**
+ * An engine that is told of one call alone may force it by a grammar, or hide the others. Without a grammar in force it is not told: the
+ * gateway leaves out further calls itself, and so knows of them.
+ */
+function withoutLimitOfCalls(body: JsonObject, { replica }: Lease, traits: EngineTraits | null): JsonObject {
+  const isTold = replica.engine.whyUntrainable !== null || constraintsOf(body, boundTools(traits)).length > 0;
+  if (isTold || !limitsCalls(body)) return body;
+  const { parallel_tool_calls: _, ...rest } = body;
+  return rest;
+}
+
+/** With `never` no prompt has the thinking of earlier replies, also if the client sends it. */
+const withoutAllThinking = (body: JsonObject, keep: KeepThinking): JsonObject =>
+  keep === 'never' && Array.isArray(body.messages)
+    ? { ...body, messages: withoutThinking(body.messages, keep, 0) }
+    : body;
 
 /** Returns the tokens of a call's prompt and replies, if they are known. */
 const tokensOf = (result: CallResult): number | undefined =>

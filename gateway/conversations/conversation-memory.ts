@@ -11,6 +11,8 @@ export type RememberedTurn = {
   /** The turn relative to which the store holds this one. Null if there is none, or if it is not remembered. */
   base: RememberedTurn | null;
   lists: Record<string, SharedList>;
+  /** True when it sampled tool calls that its agent was not shown. */
+  isShownInPart: boolean;
   /** The hash of a text completion's prompt and reply, or null while it is not known. */
   textHash: RollingHash | null;
   /** How a text completion was stopped: the stop string and the length of the reply. */
@@ -46,6 +48,8 @@ export type RememberedAttempt = {
   notByText: UnindexedTurns;
   notByIds: UnindexedTurns;
   last: RememberedTurn | null;
+  /** True when one of its replies has thinking apart from its text. */
+  hasThinking: boolean;
   /** The last row that was read from the store, and calls of this process that were recorded after that read. */
   readTo: number;
   unread: Set<string>;

@@ -73,6 +73,7 @@ function storedRows(
       status: 'completed' as const,
       request: Buffer.from(JSON.stringify(short)),
       response: Buffer.from(JSON.stringify(response)),
+      isShownInPart: false,
       tokens: 1,
     };
     base = { callId: record.id, tokenIds: new Int32Array(), lists: {}, text };

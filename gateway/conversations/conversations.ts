@@ -1,3 +1,4 @@
+import { CALLS_NOT_SHOWN } from '../../store/calls/calls-not-shown.ts';
 import { DIGEST_LENGTH, contentOf, type Content } from '../../store/calls/content.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { itemKey } from '../../store/calls/outline.ts';
@@ -26,6 +27,7 @@ import {
 import {
   isReply,
   keyOf,
+  thinks,
   meaningOfFields,
   storedContext,
   type ChatConversation,
@@ -34,7 +36,11 @@ import {
 import { ofIds, ofText, PrefixIndex, RollingHash } from './prefix-index.ts';
 
 /** A recorded call that another may continue. `stopped` has its text completion, the stop string that was cut off, and their number of tokens. */
-export type RecordedTurn = Base & { stopped: { text: string; by: string; tokens: number } | null };
+export type RecordedTurn = Base & {
+  stopped: { text: string; by: string; tokens: number } | null;
+  /** True when it sampled tool calls that its agent was not shown. */
+  isShownInPart: boolean;
+};
 export type ConversationState = {
   /** The last turn that the request continues, and how many of its messages that turn covers. */
   parent: (RecordedTurn & { messages: number }) | null;
@@ -43,6 +49,8 @@ export type ConversationState = {
   /** True when the history has another reply after that turn than the recorded one: it was edited there. */
   isEdited: boolean;
   isFirst: boolean;
+  /** True when a recorded reply of the attempt has thinking apart from its text. */
+  hasThinking: boolean;
   /** The recorded call that shares most content with the request, and the contents that are stored already (invariant 9). */
   base: Base | null;
   known: KnownContents;
@@ -64,6 +72,7 @@ type CallContent = {
   reply: JsonObject | undefined;
   replyKey: string | null;
   tokens: number | null;
+  isShownInPart: boolean;
 };
 /** The text that a completion adds to its base, and the hash of the base's text. */
 type OwnText = { start: RollingHash; text: string };
@@ -89,7 +98,16 @@ export class Conversations {
   /** `recorded` is the store's number of rows of the attempt, which this process may not have written all. */
   async find(at: At & { recorded: number }, conversation: Conversation | null): Promise<ConversationState> {
     const isFirst = at.recorded === 0;
-    if (isFirst) return { parent: null, ambiguousParents: [], isEdited: false, isFirst, base: null, known: NOTHING };
+    if (isFirst)
+      return {
+        parent: null,
+        ambiguousParents: [],
+        isEdited: false,
+        isFirst,
+        hasThinking: false,
+        base: null,
+        known: NOTHING,
+      };
     const trial = this.#use(at);
     await this.#catchUp(at, trial);
     const found =
@@ -106,6 +124,7 @@ export class Conversations {
       ambiguousParents,
       isEdited: found.isEdited,
       isFirst,
+      hasThinking: trial.hasThinking,
       base: parent ?? (nearest && (await this.#load(trial, nearest))),
       known: trial.contents,
     };
@@ -135,7 +154,7 @@ export class Conversations {
     }
     const replyKeys = replies.map(({ message }) => this.#knowReply(trial, message));
     const keys = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map(itemKey)]));
-    for (const [i, { id: callId, completionTokenIds: completion }] of choices.entries()) {
+    for (const [i, { id: callId, completionTokenIds: completion, untrainable }] of choices.entries()) {
       if (trial.turns.has(callId)) continue;
       // Further replies are stored relative to the row of the first one.
       const builtOn = trial.turns.get((i === 0 ? base?.callId : choices[0].id) ?? '') ?? null;
@@ -150,6 +169,7 @@ export class Conversations {
         reply,
         replyKey: replyKeys[i] ?? null,
         tokens: record.status === 'completed' ? tokens : null,
+        isShownInPart: untrainable === CALLS_NOT_SHOWN,
       });
       trial.unread.add(callId);
       if (outline.prompt !== null && trial.notByIds.has(turn))
@@ -202,7 +222,7 @@ export class Conversations {
    */
   #addRow(
     trial: RememberedAttempt,
-    { id: callId, seq, baseId, status, request, response, tokens }: NewCall,
+    { id: callId, seq, baseId, status, request, response, tokens, isShownInPart }: NewCall,
     texts: Map<RememberedTurn, OwnText>,
   ): void {
     trial.readTo = Math.max(trial.readTo, seq);
@@ -230,6 +250,7 @@ export class Conversations {
       reply,
       replyKey: this.#knowReply(trial, reply?.message),
       tokens: status === 'completed' ? tokens : null,
+      isShownInPart,
     });
     if (short.prompt) this.#addText(trial, turn, short.prompt, textOf(reply), texts);
   }
@@ -293,7 +314,7 @@ export class Conversations {
 
   #add(
     trial: RememberedAttempt,
-    { callId, base, lists, conversation, reply, replyKey, tokens }: CallContent,
+    { callId, base, lists, conversation, reply, replyKey, tokens, isShownInPart }: CallContent,
   ): RememberedTurn {
     const text = typeof reply?.text === 'string' ? reply.text : null;
     const stopped =
@@ -304,6 +325,7 @@ export class Conversations {
       callId,
       base,
       lists,
+      isShownInPart,
       textHash: null,
       stopped,
       held: null,
@@ -312,6 +334,7 @@ export class Conversations {
     };
     trial.turns.set(callId, turn);
     trial.last = turn;
+    trial.hasThinking ||= thinks(reply?.message);
     this.memory.grow(trial, 320);
     if (tokens === null || !conversation) return turn;
     if ('keys' in conversation) this.#remember(trial, conversation, turn, replyKey);
@@ -441,7 +464,7 @@ export class Conversations {
   async #load(trial: RememberedAttempt, turn: RememberedTurn): Promise<RecordedTurn> {
     const { tokenIds, text } = turn.held ?? (await this.#readBack(trial, turn));
     this.memory.touch(trial, turn);
-    const { callId, stopped } = turn;
+    const { callId, stopped, isShownInPart } = turn;
     const lists = Object.fromEntries(
       Object.entries(turn.lists).map(([name, { items, length }]) => [name, items.slice(0, length)]),
     );
@@ -450,6 +473,7 @@ export class Conversations {
       tokenIds,
       text,
       lists,
+      isShownInPart,
       stopped: stopped && {
         text: text.slice(text.length - stopped.characters),
         by: stopped.by,
@@ -470,6 +494,7 @@ export class Conversations {
       notByText: new Map(),
       notByIds: new Map(),
       last: null,
+      hasThinking: false,
       readTo: 0,
       unread: new Set(),
       bytes: 0,

@@ -80,6 +80,11 @@ export function keyOf(message: unknown): string | null {
   return message.role === 'assistant' ? REPLY + digest : OTHER + digest;
 }
 
+/** True for a reply with thinking apart from its text. */
+export const thinks = (message: unknown): boolean =>
+  isObject(message) &&
+  [message.reasoning, message.reasoning_content].some((each) => typeof each === 'string' && each !== '');
+
 const [REPLY, OTHER] = ['r', 'm'];
 
 /** True when a message's key is an assistant's. */

@@ -18,6 +18,17 @@ export const withUsage = ({ stream_options: options }: JsonObject): JsonObject =
   stream_options: { ...(isObject(options) ? options : {}), include_usage: true },
 });
 
+/** True when each chunk of a stream is to have the counts until then, as vLLM and SGLang offer. */
+export const asksForEachUsage = ({ stream_options: options }: JsonObject): boolean =>
+  isObject(options) && options.include_usage === true && options.continuous_usage_stats === true;
+
+/** Returns the counts before the first token is sampled. */
+export const usageBefore = (usage: JsonObject): JsonObject => ({
+  ...usage,
+  completion_tokens: 0,
+  total_tokens: usage.prompt_tokens,
+});
+
 export const asksForIds = ({ return_token_ids: asked }: JsonObject): boolean => asked === true;
 
 /** Returns a stored reply with its ids, which have columns of their own. A text completion names the prompt's ids in each choice. */
@@ -90,8 +101,8 @@ export function chatReply({
   return { id, object: 'chat.completion', created: Math.floor(Date.now() / 1000), model, choices, usage };
 }
 
-/** Returns a whole chat or text completion as the chunks of a stream. */
-export function wholeAsChunks(whole: JsonObject): JsonObject[] {
+/** Returns a whole chat or text completion as the chunks of a stream. With `hasEachUsage` each has the counts until then. */
+export function wholeAsChunks(whole: JsonObject, hasEachUsage = false): JsonObject[] {
   const { usage, prompt_token_ids, ...reply } = whole;
   const created = typeof reply.created === 'number' ? reply.created : Math.floor(Date.now() / 1000);
   const isText = reply.object === 'text_completion';
@@ -110,7 +121,13 @@ export function wholeAsChunks(whole: JsonObject): JsonObject[] {
           chatChunks(head, choice, typeof choice.index === 'number' ? choice.index : i),
         ),
       ];
-  return isObject(usage) ? [...chunks, { ...head, choices: [], usage }] : chunks;
+  if (!isObject(usage)) return chunks;
+  // All of the reply comes in one chunk, after those that open it.
+  const openings = isText ? 0 : choices.length;
+  const counted = hasEachUsage
+    ? chunks.map((chunk, i) => ({ ...chunk, usage: i < openings ? usageBefore(usage) : usage }))
+    : chunks;
+  return [...counted, { ...head, choices: [], usage }];
 }
 
 function chatChunks(

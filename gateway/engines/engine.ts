@@ -1,3 +1,4 @@
+import type { KeepThinking } from '../../core/sampling-choices.ts';
 import type { RecordedTurn } from '../conversations/conversations.ts';
 import type { JsonObject } from '../json.ts';
 import type { CompletionKind, Wants } from './completion.ts';
@@ -100,6 +101,9 @@ export type GenerationRequest = {
   /** Other turns with the same prompt and reply. */
   ambiguousParents: readonly RecordedTurn[];
   traits: EngineTraits | null;
+  keepThinking: KeepThinking;
+  /** True when the model has thought in this trial, apart from its text. */
+  hasThinking: boolean;
   /** Throws when the trial allows no prompt of this length. */
   checkPrompt: (prompt: readonly number[] | null) => void;
 };

@@ -112,7 +112,7 @@ const SAID = [
 test.each(EACH)(
   'a conversation over $kind continues the sampled ids in every turn (stream: $stream)',
   async ({ kind, stream }) => {
-    const trial = await gateway.trial();
+    const trial = await gateway.trial({ sampling: { keep_thinking: 'always' } });
     gateway.toy.script = SAID.map((text) => ({ text }));
     let body: JsonObject = { ...KINDS[kind].first, stream };
     for (const said of [null, null, 'and now?'])

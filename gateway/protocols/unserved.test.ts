@@ -58,7 +58,7 @@ test('a message that holds only a document is recorded and sent to the engine as
 test.each([false, true])(
   'a Responses request may name recorded items by their ids instead of repeating them (stream: %s)',
   async (stream) => {
-    const trial = await gateway.trial();
+    const trial = await gateway.trial({ sampling: { keep_thinking: 'always' } });
     gateway.toy.script = [
       `<think>hm</think>looking${calling({ name: 'ls', arguments: { path: 'a' } }, { name: 'ls', arguments: {} })}`,
       'done',

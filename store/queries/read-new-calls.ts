@@ -1,4 +1,5 @@
 import { sql } from 'drizzle-orm';
+import { CALLS_NOT_SHOWN } from '../calls/calls-not-shown.ts';
 import type { Database } from '../database.ts';
 import { calls, type CallStatus } from '../schema.ts';
 
@@ -12,6 +13,7 @@ export type NewCall = {
   response: Uint8Array | null;
   /** The number of sampled tokens; null when these or the prompt's ids are unknown. */
   tokens: number | null;
+  isShownInPart: boolean;
 };
 type Row = Omit<NewCall, 'seq'> & { seq: string };
 export type After = { trialId: string; attempt: number; after: number; known: readonly string[] };
@@ -21,7 +23,8 @@ export async function readNewCalls(db: Database, { trialId, attempt, after, know
   const isKnown = sql`id = any(${sql.param([...known])}::uuid[])`;
   const { rows } = await db.execute<Row>(sql`
     select id, seq, base_id as "baseId", status, case when not ${isKnown} then request end as request, case when not ${isKnown} then response end as response,
-      case when prompt_token_ids is not null then length(completion_token_ids) / 4 end as tokens
+      case when prompt_token_ids is not null then length(completion_token_ids) / 4 end as tokens,
+      coalesce(untrainable = ${CALLS_NOT_SHOWN}, false) as "isShownInPart"
     from ${calls} where trial_id = ${trialId} and attempt = ${attempt} and seq > ${after} order by seq`);
   return rows.map(({ seq, ...row }) => ({ ...row, seq: Number(seq) }));
 }

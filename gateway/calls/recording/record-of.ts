@@ -1,3 +1,4 @@
+import { CALLS_NOT_SHOWN } from '../../../store/calls/calls-not-shown.ts';
 import { nothingOfRequest } from '../../../store/calls/outline.ts';
 import { sideBySide, startsWith } from '../../../core/token-ids.ts';
 import type { CallRecord, ChoiceRecord } from '../../../store/queries/record-calls.ts';
@@ -32,10 +33,11 @@ export type Ending = {
 
 /** Builds the database record of a finished call. For a request that the engine or the gateway refused, the record keeps the digest and the size. */
 export function recordOf(
-  { id, trial, request, sampled, reservation, startedAt }: Call,
+  call: Call,
   { placed, result, parent, firstTokenAt }: Progress,
   { published, mode, ...end }: Ending,
 ): CallRecord {
+  const { id, trial, request, sampled, reservation, startedAt } = call;
   const { prompt, choices, reply } = result;
   const lease = placed?.lease ?? null;
   const inForce = placed?.inForce ?? sampled;
@@ -51,7 +53,7 @@ export function recordOf(
   const only = choices.length === 1 ? choices[0]?.completion : null;
   // The conversation keeps the ids of a prompt and its reply as one list.
   const shared = prompt && only ? sideBySide(prompt, only) : null;
-  const choiceOf = (choice: ChoiceResult): Omit<ChoiceRecord, 'id'> => {
+  const choiceOf = (choice: ChoiceResult, index: number): Omit<ChoiceRecord, 'id'> => {
     const { completion, logprobs, mask, finishReason } = choice;
     const isMaskNeeded = from === 'mask' && isMasked(choice);
     const spans = lease && isAdapter(lease) ? null : knownSpans(choice, trial.runId);
@@ -65,7 +67,10 @@ export function recordOf(
       versionSpans: spans && spans.length > 1 ? spans : null,
       untrainable:
         completion || end.status === 'completed'
-          ? (defect(choice, result, from === 'all' || isMaskNeeded) ?? (published && !spans ? 'policy_changed' : null))
+          ? call.isCut(index)
+            ? CALLS_NOT_SHOWN
+            : (defect(choice, result, from === 'all' || isMaskNeeded) ??
+              (published && !spans ? 'policy_changed' : null))
           : null,
     };
   };

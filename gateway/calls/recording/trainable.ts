@@ -1,7 +1,13 @@
+import { CALLS_NOT_SHOWN } from '../../../store/calls/calls-not-shown.ts';
 import type { SampledTokens } from '../../engines/call-result.ts';
 
 export type Untrainable =
-  'no_token_ids' | 'length_mismatch' | 'bad_logprobs' | 'sampling_not_reproducible' | 'policy_changed';
+  | 'no_token_ids'
+  | 'length_mismatch'
+  | 'bad_logprobs'
+  | 'sampling_not_reproducible'
+  | 'policy_changed'
+  | typeof CALLS_NOT_SHOWN;
 
 /** Returns why these tokens cannot be trained on, judged by themselves. */
 export function defectOf(prompt: number[] | null, { completion, logprobs }: SampledTokens): Untrainable | null {

@@ -18,7 +18,13 @@ export function sampledBody(
   trial: { runId: string | null; sampling: Sampling },
   reserved: number | null,
 ): Record<string, unknown> {
-  const { max_tokens: _limit, constrained_decoding: _form, chat_template_kwargs: template, ...chosen } = trial.sampling;
+  const {
+    max_tokens: _limit,
+    constrained_decoding: _form,
+    keep_thinking: _thinking,
+    chat_template_kwargs: template,
+    ...chosen
+  } = trial.sampling;
   const { max_completion_tokens: _, ...sampled } = body;
   if (trial.runId !== null) Object.assign(sampled, { temperature: body.temperature ?? 1, seed: undefined }, NEUTRAL);
   for (const [key, choice] of Object.entries(chosen)) {
@@ -69,10 +75,11 @@ export function recordedSampling(body: Record<string, unknown>): Record<string, 
 
 /** Returns the trial's own settings in force that are not numbers, for the record, because the request does not have them. */
 export const forcedOf = (
-  { stop, chat_template_kwargs: template }: Sampling,
+  { stop, chat_template_kwargs: template, keep_thinking }: Sampling,
   sampled: Record<string, unknown>,
 ): JsonObject => ({
   ...(stop !== undefined && isSet(sampled.stop) ? { stop: sampled.stop } : {}),
+  ...(keep_thinking === undefined ? {} : { keep_thinking }),
   ...(template && sampled.chat_template_kwargs !== undefined
     ? { chat_template_kwargs: sampled.chat_template_kwargs }
     : {}),

@@ -1,7 +1,7 @@
 import { Failure } from '../../failure.ts';
 import { isObject, parseObject, type JsonObject } from '../../json.ts';
 import { EMPTY_RESULT, NOTHING_SAMPLED, type ChoiceResult } from '../call-result.ts';
-import { hide, openingChunks, recordedReply } from '../completion.ts';
+import { asksForEachUsage, hide, openingChunks, recordedReply, usageBefore } from '../completion.ts';
 import type { EngineReply } from '../connection.ts';
 import type { Answer, GenerationRequest, ObjectChunk } from '../engine.ts';
 import { badReply } from '../engine-failed.ts';
@@ -143,7 +143,7 @@ class Reading {
           cached = meta.cached_tokens;
           chunks.push(...this.#openings(meta, prompt));
         }
-        chunks.push(this.#chunk(event, meta));
+        chunks.push(this.#chunk(event, meta, prompt.length));
       }
       const isOver = this.#read.filter((each) => each?.ended).length === n;
       if (isOver) chunks.push(this.#usage(metaOf(list.at(-1) ?? {}), prompt?.length ?? 0, cached));
@@ -152,7 +152,7 @@ class Reading {
     }
   }
 
-  #chunk(event: JsonObject, meta: JsonObject): ObjectChunk {
+  #chunk(event: JsonObject, meta: JsonObject, prompt: number): ObjectChunk {
     const { kind, wants, n } = this.#request;
     const index = typeof event.index === 'number' ? event.index : 0;
     if (!Number.isInteger(index) || index < 0 || index >= n)
@@ -187,8 +187,17 @@ class Reading {
     before.text += said.length;
     before.tokens = countIn(meta);
     before.ended = ending !== null;
+    const usage = asksForEachUsage(this.#request.body)
+      ? {
+          usage: usageOf(
+            prompt,
+            this.#read.reduce((sum, { tokens }) => sum + tokens, 0),
+            meta.cached_tokens,
+          ),
+        }
+      : {};
     return {
-      shown: hide({ ...this.#head(meta, true), choices: [choice] }, wants),
+      shown: hide({ ...this.#head(meta, true), choices: [choice], ...usage }, wants),
       prompt: null,
       usage: undefined,
       sampled: [result],
@@ -197,7 +206,10 @@ class Reading {
 
   #openings(meta: JsonObject, prompt: number[]): ObjectChunk[] {
     const { kind, wants, n } = this.#request;
-    const head = this.#head(meta, true);
+    const counts = asksForEachUsage(this.#request.body)
+      ? { usage: usageBefore(usageOf(prompt.length, 0, meta.cached_tokens)) }
+      : {};
+    const head = { ...this.#head(meta, true), ...counts };
     if (kind === 'chat')
       return openingChunks(head, n, prompt).map((chunk, i) => ({
         shown: hide(chunk, wants),

@@ -1,13 +1,16 @@
 import { continuePrompt } from '../../conversations/prompt.ts';
-import type { JsonObject } from '../../json.ts';
+import { parseObject, type JsonObject } from '../../json.ts';
 import { ask as askIn } from '../answer.ts';
 import { hasMedia } from '../adapt-messages.ts';
+import { readText } from '../connection.ts';
 import { continueText } from '../continue-text.ts';
 import type { Answer, GenerationRequest } from '../engine.ts';
 import type { Exchange } from '../exchange.ts';
 import { idsIn, newExpertsFrom } from '../read-sampled.ts';
-import { roomAfter } from '../room.ts';
-import { isPlainChat, renderedFields } from './body.ts';
+import { engineJson } from '../engine-json.ts';
+import { cutToRoom, roomAfter } from '../room.ts';
+import { staysAsSampled, withoutThinking } from '../thinking.ts';
+import { isPlainChat, renderedFields, sglangBody } from './body.ts';
 import { fromIds } from './from-ids.ts';
 import { refused } from './rejection.ts';
 import { wholeChat } from './whole-chat.ts';
@@ -15,8 +18,24 @@ import { wholeChat } from './whole-chat.ts';
 /** The limit of a text completion that names none. */
 const MAX_TOKENS = 16;
 
-export const generate = (exchange: Exchange, request: GenerationRequest, body: JsonObject): Promise<Answer> =>
-  request.kind === 'chat' ? chat(exchange, request, body) : text(exchange, request, body);
+export async function generate(exchange: Exchange, request: GenerationRequest, body: JsonObject): Promise<Answer> {
+  const cut = await withLimitInRoom(exchange, body);
+  return request.kind === 'chat' ? chat(exchange, request, cut) : text(exchange, request, cut);
+}
+
+/** SGLang refuses a request whose limit of tokens is larger than the room after its prompt, so a larger limit is cut to the room. */
+async function withLimitInRoom(exchange: Exchange, body: JsonObject): Promise<JsonObject> {
+  const { max_tokens: limit, prompt } = body;
+  if (typeof limit !== 'number') return body;
+  const asked = prompt === undefined ? renderedFields(body) : { prompt };
+  const max_tokens = await cutToRoom(exchange.lease.replica, limit, {
+    // A token has a byte at least. A template adds some tokens to each message.
+    bytes: 2 * engineJson(asked).length + 1024,
+    count: async () =>
+      idsIn(prompt)?.length ?? idsIn((await ask(exchange, '/tokenize', asked))?.tokens)?.length ?? null,
+  });
+  return { ...body, max_tokens };
+}
 
 async function text(exchange: Exchange, request: GenerationRequest, body: JsonObject): Promise<Answer> {
   const maxNewTokens = typeof body.max_tokens === 'number' ? body.max_tokens : MAX_TOKENS;
@@ -48,18 +67,26 @@ async function text(exchange: Exchange, request: GenerationRequest, body: JsonOb
  * ids where it continues a recorded turn.
  */
 async function chat(exchange: Exchange, request: GenerationRequest, body: JsonObject): Promise<Answer> {
-  const { traits, parent, stream } = request;
+  const { traits, stream } = request;
   const messages = Array.isArray(body.messages) ? body.messages : [];
   if (!traits || hasMedia(messages)) return wholeChat(exchange, request, body, null);
+  const { replica } = exchange.lease;
+  const render = async (fields: JsonObject, signal: AbortSignal) => {
+    const given = JSON.stringify(sglangBody({ body: { add_generation_prompt: true, ...fields } }, exchange.lease));
+    const reply = await replica.connection.ask({ method: 'POST', path: '/tokenize', body: given, signal });
+    return idsIn(parseObject(await readText(reply.body))?.tokens);
+  };
+  const parent = request.parent && (await staysAsSampled(request, body, { replica, render })) ? request.parent : null;
+  const shown = parent ? withoutThinking(messages, request.keepThinking, parent.messages) : messages;
   const streams = stream && !traits.parses && isPlainChat(body);
   if (!streams && !parent) return wholeChat(exchange, request, body, null);
-  const asked = renderedFields(body);
+  const asked = { ...renderedFields(body), messages: shown };
   const [full, history] = await Promise.all([
     ask(exchange, '/tokenize', asked),
     parent
       ? ask(exchange, '/tokenize', {
           ...asked,
-          messages: messages.slice(0, parent.messages),
+          messages: shown.slice(0, parent.messages),
           continue_final_message: undefined,
           add_generation_prompt: false,
         })

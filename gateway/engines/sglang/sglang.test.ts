@@ -94,7 +94,8 @@ test('an engine that parses reasoning is asked for whole replies, and the reason
   expect(stream.done).toBe(true);
   const sent = all.find(({ path }) => path === '/v1/chat/completions')?.body.messages as JsonObject[];
   expect(sent[1]).toMatchObject({ content: 'yes', reasoning_content: 'so' });
-  expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'clean']);
+  // The template drops earlier thinking before a user's message.
+  expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'drifted']);
 });
 
 test.each([
@@ -155,8 +156,7 @@ test.each([
   ['a stream', '/chat/completions', { ...ASK, ...NEUTRAL, stream: true }],
   ['a whole chat', '/chat/completions', ASK],
   ['a text', '/completions', { prompt: 'a'.repeat(200) }],
-  ['too many new tokens', '/completions', { prompt: 'a', max_tokens: 90 }],
-])('%s beyond the context is refused as agents know it', async (_, path, body) => {
+])('%s with a prompt beyond the context is refused as agents know it', async (_, path, body) => {
   await context.serve({ context: 40 });
   const trial = await context.trial();
   const messages = [ask('a long question that does not fit into forty tokens of context')];
@@ -166,6 +166,19 @@ test.each([
     'messages' in body ? { ...body, messages } : body,
   );
   expect([reply.status, (await reply.json()).error.code]).toEqual([400, 'context_length_exceeded']);
+});
+
+test.each([
+  ['a stream', '/chat/completions', { ...ASK, ...NEUTRAL, stream: true }],
+  ['a whole chat', '/chat/completions', ASK],
+  ['a text', '/completions', { prompt: 'a' }],
+])('%s that asks for more tokens than fit after its prompt gets as many as fit', async (_, path, body) => {
+  await context.serve({ context: 90 });
+  const trial = await context.trial();
+  const reply = await context.post(`/${trial.id}/v1${path}`, trial.key, { ...body, max_tokens: 1_000_000 });
+  expect(reply.status).toBe(200);
+  await reply.text();
+  expect(await trial.calls()).toMatchObject([{ status: 'completed', untrainable: null }]);
 });
 
 test('a continued conversation whose ids leave less room than the agent asks for is cut there', async () => {

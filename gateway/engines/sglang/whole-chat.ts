@@ -2,7 +2,7 @@ import { choicesOf } from '../../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../../json.ts';
 import { post, wholeOf } from '../answer.ts';
 import { EMPTY_RESULT, NOTHING_SAMPLED, type ChoiceResult } from '../call-result.ts';
-import { completionCount, hide, wholeAsChunks, recordedReply, ROUTES } from '../completion.ts';
+import { asksForEachUsage, completionCount, hide, wholeAsChunks, recordedReply, ROUTES } from '../completion.ts';
 import type { Answer, GenerationRequest, ObjectChunk } from '../engine.ts';
 import { badReply } from '../engine-failed.ts';
 import type { Exchange } from '../exchange.ts';
@@ -54,7 +54,7 @@ export async function wholeChat(
     },
     chunks: async function* () {
       const { reply: whole, prompt: ids, choices } = await read();
-      yield wholeAsChunks(whole).map((chunk, i): ObjectChunk => ({
+      yield wholeAsChunks(whole, asksForEachUsage(asked)).map((chunk, i): ObjectChunk => ({
         shown: hide(chunk, wants),
         prompt: i === 0 ? ids : null,
         usage: chunk.usage,

@@ -1,12 +1,14 @@
 import { continuePrompt } from '../../conversations/prompt.ts';
-import { isObject, type JsonObject } from '../../json.ts';
+import { isObject, parseObject, type JsonObject } from '../../json.ts';
 import { ask, post } from '../answer.ts';
 import { ROUTES } from '../completion.ts';
 import type { Answer, EngineTraits, GenerationRequest } from '../engine.ts';
 import type { Exchange } from '../exchange.ts';
 import { hasMedia } from '../adapt-messages.ts';
+import { readText } from '../connection.ts';
 import { continueText } from '../continue-text.ts';
 import { idsIn, newExpertsFrom } from '../read-sampled.ts';
+import { staysAsSampled, withoutThinking } from '../thinking.ts';
 import { generate } from './generate-from-ids.ts';
 import { ordinaryAnswer } from './ordinary-answer.ts';
 import { idsOf } from './traits.ts';
@@ -68,11 +70,20 @@ async function continueChat(
   request: GenerationRequest,
   { traits, parent, body, whole, messages }: ContinueOptions,
 ): Promise<Answer | null> {
+  const { replica } = exchange.lease;
+  const render = async (fields: JsonObject, signal: AbortSignal) => {
+    const asked = JSON.stringify({ model: body.model, ...fields });
+    const reply = await replica.connection.ask({ method: 'POST', path: RENDER, body: asked, signal });
+    return idsOf(parseObject(await readText(reply.body)));
+  };
+  const renderedAnew = () => (isRicherByIds(request, traits) ? openChat(exchange, request, traits, body, whole) : null);
+  if (!(await staysAsSampled(request, body, { replica, render }))) return renderedAnew();
+  const shown = withoutThinking(messages, request.keepThinking, parent.messages);
   const [full, history] = await Promise.all([
-    ask(exchange, RENDER, whole),
+    ask(exchange, RENDER, { ...whole, messages: shown }),
     ask(exchange, RENDER, {
       ...whole,
-      messages: messages.slice(0, parent.messages),
+      messages: shown.slice(0, parent.messages),
       add_generation_prompt: false,
     }),
   ]);
@@ -85,15 +96,14 @@ async function continueChat(
     full: fullIds,
     closing: traits.closing,
   });
-  const prompt = continued ?? (isRicherByIds(request, traits) ? fullIds : null);
-  if (!prompt) return null;
-  request.checkPrompt(prompt);
+  if (!continued) return renderedAnew();
+  request.checkPrompt(continued);
   return generate(exchange, request, {
     body,
     rendered: full,
-    prompt,
+    prompt: continued,
     traits,
-    expertsFrom: continued ? newExpertsFrom(parent) : 0,
+    expertsFrom: newExpertsFrom(parent),
   });
 }
 

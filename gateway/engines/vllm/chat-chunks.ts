@@ -1,6 +1,6 @@
 import { choicesOf } from '../../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../../json.ts';
-import { openingChunks, type ChunkHead } from '../completion.ts';
+import { openingChunks, usageBefore, type ChunkHead } from '../completion.ts';
 import { badReply } from '../engine-failed.ts';
 
 type Reply<T> = {
@@ -24,7 +24,8 @@ export async function* chatChunks<T>(
         const head: ChunkHead = { id: chunk.request_id, object: 'chat.completion.chunk', created, model };
         const opening = begun ? [] : openingChunks(head, n, prompt);
         begun = true;
-        return [...opening, ...chatChunk(head, chunk)];
+        const counts = isObject(chunk.usage) ? { usage: usageBefore(chunk.usage) } : {};
+        return [...opening.map((each) => ({ ...each, ...counts })), ...chatChunk(head, chunk)];
       })
       .map(as);
   }
@@ -35,6 +36,6 @@ function chatChunk(head: ChunkHead, chunk: JsonObject): JsonObject[] {
     if (typeof text !== 'string') throw badReply('has no text');
     return { ...rest, delta: { content: text } };
   });
-  if (choices.length > 0) return [{ ...head, choices }];
-  return isObject(chunk.usage) ? [{ ...head, choices: [], usage: chunk.usage }] : [];
+  const usage = isObject(chunk.usage) ? { usage: chunk.usage } : {};
+  return choices.length > 0 || 'usage' in usage ? [{ ...head, choices, ...usage }] : [];
 }

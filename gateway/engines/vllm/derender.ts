@@ -6,7 +6,7 @@ import type { Generation } from './generate-from-ids.ts';
 
 /**
  * Returns the chat completion that the engine makes of generated ids, with those ids. Some work of the chat route is done here: the id that
- * ended the turn is not text, a reply that calls tools ends by `tool_calls`, and `parallel_tool_calls: false` keeps one.
+ * ended the turn is not text, and a reply that calls tools ends by `tool_calls`.
  */
 export async function derender(
   { body, prompt, traits }: Generation,
@@ -55,7 +55,7 @@ function asChatChoice(
   choice: JsonObject | undefined,
 ): JsonObject {
   if (!choice || !isObject(choice.message)) throw badReply('was derendered to no message');
-  const message = body.parallel_tool_calls === false ? withOneCall(choice.message) : choice.message;
+  const { message } = choice;
   const callsTools = Array.isArray(message.tool_calls) && message.tool_calls.length > 0 && !isObject(body.tool_choice);
   const finish_reason = callsTools && choice.finish_reason === 'stop' ? 'tool_calls' : choice.finish_reason;
   return {
@@ -69,6 +69,3 @@ function asChatChoice(
     logprobs: isObject(choice.logprobs) ? choice.logprobs : sampled,
   };
 }
-
-const withOneCall = (message: JsonObject): JsonObject =>
-  Array.isArray(message.tool_calls) ? { ...message, tool_calls: message.tool_calls.slice(0, 1) } : message;

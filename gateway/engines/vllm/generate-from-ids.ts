@@ -2,7 +2,7 @@ import { choicesOf } from '../../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../../json.ts';
 import { chunksOf, objectIn, post, wholeOf } from '../answer.ts';
 import { EMPTY_RESULT, type CallResult } from '../call-result.ts';
-import { chatReply, completionCount, wholeAsChunks } from '../completion.ts';
+import { asksForEachUsage, chatReply, completionCount, wholeAsChunks, withUsage } from '../completion.ts';
 import type { Answer, EngineTraits, GenerationRequest } from '../engine.ts';
 import { badReply } from '../engine-failed.ts';
 import type { Exchange } from '../exchange.ts';
@@ -46,7 +46,7 @@ export async function generate(
     cache_salt: body.cache_salt,
     stream,
     ...(asText ? { output_mode: 'text' } : {}),
-    ...(stream ? { stream_options: { include_usage: true } } : {}),
+    ...(stream ? withUsage(body) : {}),
   });
   let sampled = () => EMPTY_RESULT;
   const whole = async () => {
@@ -66,7 +66,7 @@ export async function generate(
           as: (chunk) => readChunk(chunk, wants, expertsFrom),
         })
     : async function* () {
-        yield wholeAsChunks(await whole()).map((chunk) => readChunk(chunk, wants, expertsFrom));
+        yield wholeAsChunks(await whole(), asksForEachUsage(body)).map((chunk) => readChunk(chunk, wants, expertsFrom));
       };
   return { whole: async () => readWhole(await whole(), wants, expertsFrom), chunks, sampled: () => sampled() };
 }

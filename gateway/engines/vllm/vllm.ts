@@ -9,6 +9,7 @@ import { countTokens } from './count-tokens.ts';
 import { engineBody } from './engine-body.ts';
 import { GRAMMARS, SAMPLING } from './fields.ts';
 import { answersAt, getJson } from '../get-json.ts';
+import { withinContext } from '../room.ts';
 import { readLoad } from './load.ts';
 import { readLogprobsMode } from './logprobs-mode.ts';
 import { ordinaryAnswer } from './ordinary-answer.ts';
@@ -44,8 +45,11 @@ export const vllm: Engine = {
   inForce: (sampled, traits) => (traits?.maskedTopK ? forMask(sampled) : sampled),
   sampledFrom,
 
-  prepare: ({ replica, weightVersion, model }, request) =>
-    adaptMessages(replica, engineBody(request, { model, weightVersion }), takesOf(replica.connection, model)),
+  prepare: async ({ replica, weightVersion, model }, request) => {
+    const { max_tokens: limit, ...body } = engineBody(request, { model, weightVersion });
+    const max = typeof limit === 'number' ? { max_tokens: await withinContext(replica, limit) } : {};
+    return adaptMessages(replica, { ...body, ...max }, takesOf(replica.connection, model));
+  },
   generate: async (exchange, request, body) =>
     (await answerByIds(exchange, request, body)) ??
     ordinaryAnswer(exchange, await post(exchange, ROUTES[request.kind], body), request.wants),

@@ -58,6 +58,25 @@ test.each<[string, JsonObject[], JsonObject[], JsonObject]>([
     { stop_reason: 'end_turn', stop_sequence: null },
   ],
   [
+    'parts of two tool calls in turns, with thinking and text between them',
+    [
+      delta(tool(0, { name: 'f', arguments: '{"x' }, 'a')),
+      delta(tool(1, { name: 'g', arguments: '{"y":' }, 'b')),
+      delta({ reasoning: 'hm', content: 'so' }),
+      delta(tool(0, { arguments: '":{}' })),
+      delta(tool(1, { arguments: '2}' })),
+      delta(tool(0, { arguments: '}' })),
+      delta({}, 'tool_calls'),
+    ],
+    [
+      { type: 'tool_use', name: 'f', id: 'a', said: '{"x":{}}' },
+      { type: 'thinking', said: 'hm' },
+      { type: 'text', said: 'so' },
+      { type: 'tool_use', name: 'g', id: 'b', said: '{"y":2}' },
+    ],
+    { stop_reason: 'tool_use', stop_sequence: null },
+  ],
+  [
     'reasoning, text and parallel tool calls',
     [
       delta({ reasoning: 'h' }),

@@ -2,6 +2,7 @@ import type { TokenChunk } from '../../engines/engine.ts';
 import type { Failure } from '../../failure.ts';
 import { parseObject, type JsonObject } from '../../json.ts';
 import { asTypedEvent } from '../../reply-formats.ts';
+import { CallsInOrder } from '../calls-in-order.ts';
 import type { EventWriter } from '../protocol.ts';
 import { onlyChoice, parseMessage, type ToolCall } from '../message-parts.ts';
 import { usageOf } from '../usage.ts';
@@ -22,8 +23,9 @@ export class MessageEvents implements EventWriter {
   #tool: number | null = null;
   #arguments = '';
   #callsTools = false;
-  /** Text that came while a tool call was open, which may continue. */
-  #waiting = '';
+  readonly #calls = new CallsInOrder();
+  /** Texts and thinking that came while a tool call was open, which may continue. */
+  #waiting: { kind: 'thinking' | 'text'; text: string }[] = [];
   #finish: unknown = null;
   #matched: unknown = null;
   #usage: unknown = null;
@@ -41,10 +43,9 @@ export class MessageEvents implements EventWriter {
     this.#start();
     const choice = onlyChoice(chunk);
     const { reasoning, text, tools } = parseMessage(choice.delta);
-    if (reasoning !== '') this.#say('thinking', { type: 'thinking_delta', thinking: reasoning });
-    if (this.#open === 'tool_use') this.#waiting += text;
-    else if (text !== '') this.#say('text', { type: 'text_delta', text });
-    for (const tool of tools) this.#call(tool);
+    this.#sayOrWait('thinking', reasoning);
+    this.#sayOrWait('text', text);
+    for (const tool of tools) for (const part of this.#calls.add(tool)) this.#call(part);
     this.#finish = choice.finish_reason ?? this.#finish;
     this.#matched = choice.stop_reason ?? this.#matched;
     return this.#take();
@@ -58,6 +59,7 @@ export class MessageEvents implements EventWriter {
 
   end(): string {
     this.#start();
+    for (const part of this.#calls.end()) this.#call(part);
     this.#close();
     const isWhole = parseObject(this.#arguments || '{}') !== null;
     const delta = stopReasonOf(this.#finish, this.#matched, { callsTools: this.#callsTools, isWhole });
@@ -92,8 +94,6 @@ export class MessageEvents implements EventWriter {
 
   #call({ index, id, name, arguments: part }: ToolCall): void {
     if (this.#open !== 'tool_use' || this.#tool !== index) {
-      // The rest of a closed call has no place any more.
-      if (name === null) return;
       this.#close();
       this.#begin('tool_use', { id, name, input: {} });
       this.#tool = index;
@@ -104,12 +104,18 @@ export class MessageEvents implements EventWriter {
     if (part !== '') this.#delta({ type: 'input_json_delta', partial_json: part });
   }
 
-  #say(kind: 'thinking' | 'text', delta: JsonObject): void {
+  #sayOrWait(kind: 'thinking' | 'text', text: string): void {
+    if (text === '') return;
+    if (this.#open === 'tool_use') this.#waiting.push({ kind, text });
+    else this.#say(kind, text);
+  }
+
+  #say(kind: 'thinking' | 'text', text: string): void {
     if (this.#open !== kind) {
       this.#close();
-      this.#begin(kind, kind === 'thinking' ? { thinking: '' } : { text: '' });
+      this.#begin(kind, { [kind]: '' });
     }
-    this.#delta(delta);
+    this.#delta({ type: `${kind}_delta`, [kind]: text });
   }
 
   #begin(kind: Kind, block: JsonObject): void {
@@ -127,11 +133,10 @@ export class MessageEvents implements EventWriter {
     this.#add({ type: 'content_block_stop', index: this.#blocks });
     this.#open = null;
     this.#blocks += 1;
-    if (this.#waiting === '') return;
-    const text = this.#waiting;
-    this.#waiting = '';
-    this.#say('text', { type: 'text_delta', text });
-    this.#close();
+    const waited = this.#waiting;
+    this.#waiting = [];
+    for (const { kind, text } of waited) this.#say(kind, text);
+    if (waited.length > 0) this.#close();
   }
 
   #add(event: { type: string } & JsonObject): void {

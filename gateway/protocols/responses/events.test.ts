@@ -60,7 +60,42 @@ test.each<[string, JsonObject[], string[], JsonObject[]]>([
     'a text that is cut',
     [delta({ content: 'a' }), delta({}, 'length')],
     [...MESSAGE, 'incomplete'],
-    [{ type: 'message' }],
+    [{ type: 'message', status: 'incomplete' }],
+  ],
+  [
+    'a tool call that is cut',
+    [
+      delta({ content: 'a' }),
+      delta(tool(0, { name: 'f', arguments: '{"x' }, 'a')),
+      delta(tool(1, { name: 'f', arguments: '{' }, 'b')),
+      delta({}, 'length'),
+    ],
+    [...MESSAGE, ...CALLED, ...CALLED, 'incomplete'],
+    [
+      { type: 'message', status: 'completed' },
+      { type: 'function_call', call_id: 'a', arguments: '{"x' },
+      { type: 'function_call', call_id: 'b', arguments: '{', status: 'incomplete' },
+    ],
+  ],
+  [
+    'parts of two tool calls in turns',
+    [
+      delta(tool(0, { name: 'f', arguments: '{"x' }, 'a')),
+      delta(tool(1, { name: 'f', arguments: '{"y":' }, 'b')),
+      delta(tool(0, { arguments: '":1}' })),
+      delta(tool(1, { arguments: '2}' })),
+      delta({}, 'tool_calls'),
+    ],
+    [
+      ...['output_item.added', 'function_call_arguments.delta', 'function_call_arguments.delta'],
+      ...['function_call_arguments.done', 'output_item.done'],
+      ...['output_item.added', 'function_call_arguments.delta', 'function_call_arguments.delta'],
+      ...['function_call_arguments.done', 'output_item.done', 'completed'],
+    ],
+    [
+      { type: 'function_call', call_id: 'a', arguments: '{"x":1}', status: 'completed' },
+      { type: 'function_call', call_id: 'b', arguments: '{"y":2}', status: 'completed' },
+    ],
   ],
   [
     'reasoning, text and parallel tool calls',
@@ -122,6 +157,19 @@ test.each<[string, JsonObject[], string[], JsonObject[]]>([
   );
   const done = events.filter(({ type }) => type === 'response.output_item.done').map(({ item }) => item);
   expect(isObject(response) && response.output).toEqual(done);
+});
+
+test('a plain Responses reply that its length ended has its last item incomplete, as the stream has it', () => {
+  const call = { id: 'a', type: 'function', function: { name: 'f', arguments: '{"x' } };
+  const message = { role: 'assistant', content: 'go', tool_calls: [call] };
+  const whole = responses.whole(
+    { ...head, choices: [{ message, finish_reason: 'length' }], usage: usage.usage },
+    request,
+    CALL,
+  );
+  const chunks = [delta({ content: 'go' }), delta(tool(0, { name: 'f', arguments: '{"x' }, 'a')), delta({}, 'length')];
+  expect(whole).toEqual(stream(chunks).at(-1)?.response);
+  expect(whole).toMatchObject({ output: [{ status: 'completed' }, { status: 'incomplete' }] });
 });
 
 test('a plain Responses reply equals the response at the end of its stream', () => {

@@ -2,6 +2,7 @@ import type { TokenChunk } from '../../engines/engine.ts';
 import { errorBody, type Failure } from '../../failure.ts';
 import { isObject, type JsonObject } from '../../json.ts';
 import { asTypedEvent } from '../../reply-formats.ts';
+import { CallsInOrder } from '../calls-in-order.ts';
 import type { EventWriter } from '../protocol.ts';
 import { onlyChoice, parseMessage, type ToolCall } from '../message-parts.ts';
 import { callItem, itemId, logprobsOf, messageItem, reasoningItem, textPart, type ItemType } from './items.ts';
@@ -25,8 +26,9 @@ export class ResponseEvents implements EventWriter {
   readonly #output: JsonObject[] = [];
   #head: { created: unknown; model: unknown } | null = null;
   #open: OpenItem | null = null;
-  /** Text that came while a tool call was open, which may continue. */
-  #waiting = '';
+  readonly #calls = new CallsInOrder();
+  /** Texts and thinking that came while a tool call was open, which may continue. */
+  #waiting: (() => void)[] = [];
   #finish: unknown = null;
   #usage: unknown = null;
   #number = 0;
@@ -43,10 +45,9 @@ export class ResponseEvents implements EventWriter {
     this.#start(chunk);
     const choice = onlyChoice(chunk);
     const { reasoning, text, tools } = parseMessage(choice.delta);
-    if (reasoning !== '') this.#think(reasoning);
-    if (this.#open?.call) this.#waiting += text;
-    else if (text !== '') this.#speak(text, logprobsOf(choice) ?? []);
-    for (const call of tools) this.#call(call);
+    if (reasoning !== '') this.#sayOrWait(() => this.#think(reasoning));
+    if (text !== '') this.#sayOrWait(() => this.#speak(text, logprobsOf(choice) ?? []));
+    for (const tool of tools) for (const part of this.#calls.add(tool)) this.#call(part);
     this.#finish = choice.finish_reason ?? this.#finish;
     return this.#take();
   }
@@ -59,8 +60,9 @@ export class ResponseEvents implements EventWriter {
 
   end(): string {
     this.#start({});
-    this.#close();
+    for (const part of this.#calls.end()) this.#call(part);
     const status = this.#finish === 'length' ? 'incomplete' : 'completed';
+    this.#close(status);
     this.#add(`response.${status}`, { response: this.#response(status) });
     return this.#take();
   }
@@ -115,8 +117,6 @@ export class ResponseEvents implements EventWriter {
   #call(call: ToolCall): void {
     let open = this.#open;
     if (!open?.call || open.call.index !== call.index) {
-      // The rest of a closed call has no place any more.
-      if (call.name === null) return;
       this.#close();
       const tool = this.#tools.find(({ name }) => name === call.name) ?? null;
       const type = tool?.kind === 'custom' ? 'custom_tool_call' : 'function_call';
@@ -152,39 +152,45 @@ export class ResponseEvents implements EventWriter {
     return this.#open;
   }
 
-  #close(): void {
+  #sayOrWait(say: () => void): void {
+    if (this.#open?.call) this.#waiting.push(say);
+    else say();
+  }
+
+  /** `status` is that of the last item, which the end of the reply may have cut. */
+  #close(status: 'completed' | 'incomplete' = 'completed'): void {
     const open = this.#open;
     if (!open) return;
+    const waited = this.#waiting;
+    const own = waited.length > 0 ? 'completed' : status;
     const item = open.call
-      ? this.#closeCall(open, open.call)
+      ? this.#closeCall(open, open.call, own)
       : open.type === 'reasoning'
-        ? this.#closeReasoning(open)
-        : this.#closeMessage(open);
+        ? this.#closeReasoning(open, own)
+        : this.#closeMessage(open, own);
     this.#add('response.output_item.done', { output_index: this.#output.length, item });
     this.#output.push(item);
     this.#open = null;
-    if (this.#waiting === '') return;
-    const text = this.#waiting;
-    this.#waiting = '';
-    this.#speak(text, []);
-    this.#close();
+    this.#waiting = [];
+    for (const say of waited) say();
+    if (waited.length > 0) this.#close(status);
   }
 
-  #closeMessage({ id, text, logprobs }: OpenItem): JsonObject {
+  #closeMessage({ id, text, logprobs }: OpenItem, status: string): JsonObject {
     const part = textPart(text, logprobs.length > 0 ? logprobs : null);
     this.#part('response.output_text.done', { text, logprobs: [] });
     this.#part('response.content_part.done', { part });
-    return messageItem(id, [part], 'completed');
+    return messageItem(id, [part], status);
   }
 
-  #closeReasoning({ id, text }: OpenItem): JsonObject {
+  #closeReasoning({ id, text }: OpenItem, status: string): JsonObject {
     this.#part('response.reasoning_text.done', { text });
     this.#part('response.content_part.done', { part: { type: 'reasoning_text', text } });
-    return reasoningItem(id, text, 'completed');
+    return reasoningItem(id, text, status);
   }
 
-  #closeCall({ id, text: given, tool }: OpenItem, call: ToolCall): JsonObject {
-    const item = callItem({ id, call, tool, given, status: 'completed' });
+  #closeCall({ id, text: given, tool }: OpenItem, call: ToolCall, status: string): JsonObject {
+    const item = callItem({ id, call, tool, given, status });
     if (tool?.kind === 'custom') {
       const input = inputOf(given);
       // No text can be read from half an object, so it is sent in one piece.

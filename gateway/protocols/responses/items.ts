@@ -78,19 +78,23 @@ export function callItem({
   };
 }
 
-/** Converts a whole chat choice to a response's output. */
+/** Converts a whole chat choice to a response's output. The last item of a reply that its length ended is incomplete. */
 export function outputOf(choice: JsonObject, tools: readonly NamedTool[], callId: string): JsonObject[] {
   const { reasoning, text, tools: calls } = parseMessage(choice.message);
-  const items: JsonObject[] = [];
-  if (reasoning !== '') items.push(reasoningItem(itemId('reasoning', callId, 0), reasoning, 'completed'));
+  const items: ((status: string) => JsonObject)[] = [];
+  if (reasoning !== '') items.push((status) => reasoningItem(itemId('reasoning', callId, 0), reasoning, status));
   if (text !== '')
-    items.push(messageItem(itemId('message', callId, 0), [textPart(text, logprobsOf(choice) ?? null)], 'completed'));
+    items.push((status) =>
+      messageItem(itemId('message', callId, 0), [textPart(text, logprobsOf(choice) ?? null)], status),
+    );
   for (const [place, call] of calls.entries()) {
     const tool = tools.find(({ name }) => name === call.name) ?? null;
     const type = tool?.kind === 'custom' ? 'custom_tool_call' : 'function_call';
-    items.push(callItem({ id: itemId(type, callId, place), call, tool, given: call.arguments, status: 'completed' }));
+    const id = itemId(type, callId, place);
+    items.push((status) => callItem({ id, call, tool, given: call.arguments, status }));
   }
-  return items;
+  const isCut = choice.finish_reason === 'length';
+  return items.map((item, i) => item(isCut && i === items.length - 1 ? 'incomplete' : 'completed'));
 }
 
 /** Returns the log-probability of each token, or undefined unless the agent asks for them. */

@@ -3,7 +3,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import { json } from './engine-server.ts';
-import { ToyEngine, type Cue, type Line, type Span, type ToyBody } from './toy-engine.ts';
+import { hasHalf, NOT_TOKENIZED, ToyEngine, type Cue, type Line, type Span, type ToyBody } from './toy-engine.ts';
+import { isObject, type JsonObject } from '../../../core/json.ts';
 import type { BindsTools } from '../../../gateway/engines/engine.ts';
 import { probeReply } from '../scenarios/mode-probe.ts';
 import { npyOf } from './npy.ts';
@@ -44,6 +45,9 @@ export class TokenEngine extends ToyEngine {
     const text = await textOf(request);
     this.onBody(path, text);
     const body = JSON.parse(text || '{}') as ToyBody;
+    if (hasHalf(body)) return json(response, { error: { message: NOT_TOKENIZED, code: 400 } }, 400);
+    if (typeof body.max_tokens === 'number' && body.max_tokens > this.context)
+      return json(response, { error: { message: `max_tokens=${body.max_tokens} is too large`, code: 400 } }, 400);
     // Some protocols drop fields that they do not know.
     body.cue ??= body.chat_template_kwargs?.cue;
     const routed = await this.route(request.method ?? '', path, body);
@@ -140,7 +144,8 @@ export class TokenEngine extends ToyEngine {
         : [];
       return [...parts, { ...choice, delta: this.inParts ? {} : delta }].map((each) => ({ ...head, choices: [each] }));
     });
-    void events(response, [...opening, ...said, { ...head, choices: [], usage }], this.pace);
+    const sent = [...opening, ...said];
+    void events(response, [...counted(sent, body, prompt), { ...head, choices: [], usage }], this.pace);
   }
 
   #complete(body: ToyBody, response: ServerResponse): void {
@@ -221,7 +226,7 @@ export class TokenEngine extends ToyEngine {
       chunks.flatMap((each) => each[i]?.choices ?? []).toReversed(),
     );
     const sent = this.together ? rows.map((row) => ({ request_id, choices: row })) : chunks.flat();
-    void events(response, [...sent, { request_id, choices: [], usage }], this.pace);
+    void events(response, [...counted(sent, body, prompt), { request_id, choices: [], usage }], this.pace);
   }
 
   #derender(body: Record<string, unknown>, response: ServerResponse): void {
@@ -343,6 +348,22 @@ function partsOf({ reasoning, content, tool_calls = [] }: Delta): Delta[] {
 function usageOf(prompt: number[], sampled: SampledReply[]) {
   const completion_tokens = sampled.reduce((sum, { ids }) => sum + ids.length, 0);
   return { prompt_tokens: prompt.length, completion_tokens, total_tokens: prompt.length + completion_tokens };
+}
+
+/** Adds the counts until then to each chunk, if the request asks for that. */
+function counted<T extends { choices: object[] }>(
+  chunks: T[],
+  { stream_options: options }: JsonObject,
+  prompt: number[],
+) {
+  if (!isObject(options) || options['continuous_usage_stats'] !== true) return chunks;
+  let completion_tokens = 0;
+  return chunks.map((chunk) => {
+    for (const choice of chunk.choices)
+      completion_tokens += 'token_ids' in choice && Array.isArray(choice.token_ids) ? choice.token_ids.length : 0;
+    const total_tokens = prompt.length + completion_tokens;
+    return { ...chunk, usage: { prompt_tokens: prompt.length, completion_tokens, total_tokens } };
+  });
 }
 
 async function events(response: ServerResponse, chunks: unknown[], pace = 0): Promise<void> {

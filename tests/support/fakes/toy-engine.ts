@@ -2,6 +2,7 @@ import { EngineServer } from './engine-server.ts';
 import type { ServerResponse } from 'node:http';
 import { misspell, type ToyMessage } from './toy-tokenizer.ts';
 import type { GeneratedReply } from '../scenarios/generated.ts';
+import { parseJson } from '../../../core/json.ts';
 
 export type Line = { text: string; ends?: boolean; spelled?: (text: string) => number[] };
 /** Fields that a request may carry through the gateway: the toy engine's answer, and the name under which to log it. */
@@ -27,6 +28,14 @@ export const HALVES = (tokens: number): Span[] => {
     { version: 'run@2', start: half, end: tokens },
   ];
 };
+
+/** True for a request whose text no tokenizer takes: it has half a surrogate pair, as it is or within a call's arguments, which are parsed. */
+export function hasHalf({ messages, ...rest }: ToyBody): boolean {
+  const calls = (Array.isArray(messages) ? messages : []).flatMap((message) => message.tool_calls ?? []);
+  const parsed = calls.map((call) => parseJson(call.function?.arguments ?? ''));
+  return [messages, rest, parsed].some((value) => /(?<!\\)(?:\\\\)*\\ud[89a-f]/.test(JSON.stringify(value) ?? ''));
+}
+export const NOT_TOKENIZED = 'TextInputSequence must be str: a text has half a surrogate pair';
 
 /** The common part of all toy engines: replies come from `script`, and requests and replies are logged. */
 export abstract class ToyEngine extends EngineServer {

@@ -58,18 +58,25 @@ export function decodeWithSpecial(ids: readonly number[]): string {
 export type ToyMessage = {
   role: string;
   content?: unknown;
+  reasoning?: unknown;
+  reasoning_content?: unknown;
   tool_calls?: { function: { name: string; arguments: string } }[];
 };
 
-/** Renders a conversation. Tool calls are written anew, as by real templates, and not as they were sampled. */
+/**
+ * Renders a conversation. Tool calls are written anew, as by real templates, and not as they were sampled. Thinking stays after the last
+ * message of the user, and is dropped before it, as by Qwen3's template.
+ */
 export function template(body: { messages: ToyMessage[]; tools?: unknown; add_generation_prompt?: boolean }): string {
   const tools = body.tools ? `<|im_start|>system\ntools: ${JSON.stringify(body.tools)}<|im_end|>\n` : '';
-  const turns = body.messages.map(({ role, content, tool_calls = [] }) => {
+  const lastOfUser = body.messages.findLastIndex(({ role }) => role === 'user');
+  const turns = body.messages.map(({ role, content, tool_calls = [], reasoning, reasoning_content = reasoning }, i) => {
+    const thinking = reasoning_content && i > lastOfUser ? `<think>${String(reasoning_content)}</think>` : '';
     const calls = tool_calls.map(
       (call) =>
         `\n<tool_call>${JSON.stringify({ name: call.function.name, arguments: JSON.parse(call.function.arguments) })}</tool_call>`,
     );
-    return `<|im_start|>${role}\n${textOf(content)}${calls.join('')}<|im_end|>\n`;
+    return `<|im_start|>${role}\n${thinking}${textOf(content)}${calls.join('')}<|im_end|>\n`;
   });
   return tools + turns.join('') + (body.add_generation_prompt === false ? '' : '<|im_start|>assistant\n');
 }

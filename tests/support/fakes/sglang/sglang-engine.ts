@@ -4,7 +4,7 @@ import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import type { GeneratedReply } from '../../scenarios/generated.ts';
 import { json } from '../engine-server.ts';
-import { ToyEngine, type Span, type ToyBody } from '../toy-engine.ts';
+import { hasHalf, NOT_TOKENIZED, ToyEngine, type Span, type ToyBody } from '../toy-engine.ts';
 import { decode, decodeWithSpecial, encode, END, misspell } from '../toy-tokenizer.ts';
 import { ChatStream, chatReply, chatRequest, promptOf, type Parsers } from './chat.ts';
 import { Adapters } from './adapters.ts';
@@ -114,6 +114,7 @@ export class SglangEngine extends ToyEngine {
     const { pathname: path } = new URL(request.url ?? '', 'http://engine');
     const text = await textOf(request);
     const body = JSON.parse(text || '{}') as ToyBody;
+    if (hasHalf(body)) return json(response, errorBody(NOT_TOKENIZED, 400), 400);
     await this.before({ path, body, response });
     if (response.destroyed) return;
     const fault = this.fault(path);
