@@ -9,9 +9,10 @@ test('a trial samples with its run file’s settings, and its engine enforces gr
     temperature: 1,
     max_tokens: 64,
     constrained_decoding: 'enforce',
+    keep_thinking: 'as_template',
   });
   expect(
     samplingOf(parseRunConfig({ ...RUN, sampling: { temperature: 0.7 }, constrained_decoding: 'hint' }, 'run')),
-  ).toEqual({ temperature: 0.7, max_tokens: 64, constrained_decoding: 'hint' });
+  ).toMatchObject({ temperature: 0.7, max_tokens: 64, constrained_decoding: 'hint' });
   expect(() => parseRunConfig({ ...RUN, constrained_decoding: 'off' }, 'run')).toThrow('constrained_decoding');
 });

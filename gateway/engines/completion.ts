@@ -18,7 +18,7 @@ export const withUsage = ({ stream_options: options }: JsonObject): JsonObject =
   stream_options: { ...(isObject(options) ? options : {}), include_usage: true },
 });
 
-/** True when each chunk of a stream is to have the counts until then, as vLLM and SGLang offer. */
+/** True when each chunk of a stream is to have the counts until then, an option that engines add to OpenAI's. */
 export const asksForEachUsage = ({ stream_options: options }: JsonObject): boolean =>
   isObject(options) && options.include_usage === true && options.continuous_usage_stats === true;
 

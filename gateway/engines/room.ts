@@ -2,8 +2,8 @@ import { contextExceeded } from './engine-failed.ts';
 import type { Replica } from './replica.ts';
 
 /**
- * Returns a limit of sampled tokens that an engine takes: at most the context's length. vLLM refuses a larger one, and cuts a smaller one
- * to the room after the prompt itself.
+ * Returns a limit of sampled tokens of at most the context's length, for an engine that refuses a larger one, and cuts a smaller one to the
+ * room after the prompt itself.
  */
 export async function withinContext(replica: Replica, limit: number): Promise<number> {
   return Math.min(limit, (await replica.models())[0]?.contextLength ?? Infinity);

@@ -198,10 +198,10 @@ def run(task, model):
       ['runs too long', 'import time; time.sleep(60)', { seconds: 1 }, 'the agent used up its time'],
       ['takes too much memory', 'x = bytearray(2 ** 30)', { memory_mb: 256 }, 'MemoryError'],
       [
-        'prints too much',
-        'import time; print("x" * 10 ** 6); time.sleep(60)',
+        'prints too much and raises',
+        'print("x" * 10 ** 6); raise ValueError("too late")',
         { output_bytes: 1000 },
-        'the agent printed too much',
+        'the agent ended with exit code 1: ValueError: too late',
       ],
       ['starts too many processes', 'while True: os.fork()', { processes: 8 }, 'BlockingIOError'],
     ])(
