@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDead, readProcessStat } from '../../core/process-stat.ts';
 import type { Isolation } from './isolation.ts';
@@ -21,10 +22,24 @@ export type Tree = {
 
 /** Kills a process, its group, its descendants, and processes that left the group. Returns when none is left. */
 export async function killTree({ pid, uid, marker, namespaced }: Tree): Promise<void> {
-  const descendants = namespaced || uid !== null ? [] : treeOf(processTable(), pid, null).map((row) => row.pid);
+  // bubblewrap's child leaves its group a moment before it is bound to its parent's life.
+  const descendants = namespaced
+    ? childrenOf(pid)
+    : uid !== null
+      ? []
+      : treeOf(processTable(), pid, null).map((row) => row.pid);
   kill(-pid);
   descendants.forEach((one) => kill(one));
   if (!namespaced) await killMarked(uid, marker);
+}
+
+/** Returns the processes that the main thread of a process has started, none when it is dead. */
+function childrenOf(pid: number): number[] {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+  } catch {
+    return [];
+  }
 }
 
 /** After bubblewrap has ended, waits until the first process of its pid namespace is dead, and with it every other one. */

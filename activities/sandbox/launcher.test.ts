@@ -24,8 +24,11 @@ async function workerThatLaunches(script: string) {
     );`;
   const worker = spawn(process.execPath, ['--input-type=module', '-e', code], { stdio: ['ignore', 'pipe', 'inherit'] });
   onTestFinished(() => void worker.kill('SIGKILL'));
+  let ended = '';
+  worker.stdout.on('data', (data) => (ended += data));
   const started = async (): Promise<number[]> => {
     for (;;) {
+      if (ended !== '') throw new Error(`the sandbox ended before it was seen: ${ended}`);
       const found = processesWith(`${MARKER}=${spec.marker}`);
       if (found.length > 0) return found;
       await sleep(20);
