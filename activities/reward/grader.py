@@ -43,7 +43,7 @@ ASYNC_CALLS = 64
 
 
 class Files(Mapping[str, str]):
-    """The files that the agent left, by their paths: `files["src/main.py"]` is the text of one."""
+    """The files that the agent left, by their paths: `files["src/main.py"]` is the text of one, which must be UTF-8."""
 
     def __init__(self, folder: str) -> None:
         self.path = Path(folder)
@@ -52,7 +52,7 @@ class Files(Mapping[str, str]):
         file = self.path / name
         if not file.is_file() or file.is_symlink():
             raise KeyError(name)
-        return file.read_text("utf-8", "replace")
+        return file.read_text("utf-8")
 
     def __iter__(self) -> Iterator[str]:
         return (str(file.relative_to(self.path)) for file in sorted(self.path.rglob("*")) if file.is_file())

@@ -47,7 +47,8 @@ export async function readRewards(folder: string, context: string): Promise<Veri
 }
 
 async function readRewardText(folder: string, context: string): Promise<number> {
-  const text = (await readSmall(join(folder, 'reward.txt'), context))?.trim();
+  // A byte order mark is white space here, and not in Python.
+  const text = (await readSmall(join(folder, 'reward.txt'), context))?.replace(/^\uFEFF/, 'a byte order mark, ').trim();
   if (text === undefined)
     throw new VerifierError(`no reward: neither reward.json nor reward.txt was written. ${context}`);
   return checked('reward.txt', NUMBER.test(text) ? Number(text.replaceAll('_', '')) : text, context);

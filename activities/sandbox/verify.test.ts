@@ -79,6 +79,20 @@ describe.each(all)('$kind', (isolation) => {
     expect((await verdict(isolation, `cd $LOGS_DIR/verifier; ${writing}`)).rewards).toEqual(expected);
   });
 
+  test.each([
+    [
+      'bash that ends at an error',
+      '#!/bin/bash -e\necho 1 > $LOGS_DIR/verifier/reward.txt\nfalse\necho 0 > $LOGS_DIR/verifier/reward.txt',
+    ],
+    [
+      'Python',
+      '#!/usr/bin/env python3\nimport os\nopen(os.environ["LOGS_DIR"] + "/verifier/reward.txt", "w").write("1")',
+    ],
+    ['no first line of its own', 'echo $((2 - 1)) > $LOGS_DIR/verifier/reward.txt'],
+  ])('a verifier’s script runs by its first line, as in Harbor: %s', async (_, script) => {
+    expect((await verdict(isolation, script)).rewards).toEqual({ reward: 1 });
+  });
+
   test('a verifier gives rewards by name in reward.json', async () => {
     const { rewards, turnRewards } = await verdict(
       isolation,

@@ -145,6 +145,7 @@ async function prepare(
   const bundle = await copyFiles(join(task.folder, 'tests'), tests, WORK_LIMITS, { signal });
   if (bundle.skipped.length)
     throw new VerifierError(`${task.folder}/tests holds links or special files: ${bundle.skipped.join(', ')}`);
+  await chmod(join(tests, 'test.sh'), 0o755);
   await mkdir(join(clean.logs, 'verifier'));
   await mkdir(join(clean.logs, 'agent'));
   await writeFile(join(clean.logs, TRANSCRIPT), stringifyExact(transcript));
@@ -164,6 +165,9 @@ async function runTests(
   return result;
 }
 
+/** Runs a script by its own first line (`#!/bin/bash -e`), as Harbor does; where files of this disk cannot be executed, by bash. */
+const RUN_SCRIPT = '[ -x "$0" ] && exec "$0"; exec bash "$0"';
+
 /** Returns the process of a task's tests, with all that it is given. */
 export function testsCommand(task: FolderTask, clean: Sandbox, backend: SandboxBackend, signal: AbortSignal): Command {
   const { hosts } = task.verifier;
@@ -174,7 +178,7 @@ export function testsCommand(task: FolderTask, clean: Sandbox, backend: SandboxB
   const tests = testsIn(clean);
   const paths = { ...backend.pathsOf(clean), tests: backend.capabilities.mounts ? '/tests' : tests };
   return {
-    argv: ['bash', join(paths.tests, 'test.sh')],
+    argv: ['bash', '-c', RUN_SCRIPT, join(paths.tests, 'test.sh')],
     cwd: paths.work,
     env: {
       ...baseEnvironment(backend.pythonOf(clean), paths),

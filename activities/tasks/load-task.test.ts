@@ -323,6 +323,8 @@ test('the agent does not see the canary at the beginning of an instruction', asy
   expect((await loadTask(await write('marked', { 'instruction.md': text }))).instruction).toBe(
     'Do it.\n# A canary is a bird.',
   );
+  const indented = await write('indented', { 'instruction.md': '# canary\n\n  Do it.\n' });
+  expect((await loadTask(indented)).instruction).toBe('  Do it.\n');
 });
 
 test.each(['instruction.md', 'task.toml', 'tests/test.sh', 'tests', 'environment'])(

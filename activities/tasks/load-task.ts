@@ -77,11 +77,17 @@ const REFUSED_FILES = [
   ['tests/.harborignore', LEAVES_OUT],
 ] as const;
 
-/** Returns an instruction without the marks at its beginning by which a benchmark is found in training data. Harbor does not show them either. */
+/**
+ * Returns an instruction without the marks at its beginning by which a benchmark is found in training data, and without the empty lines
+ * after them, as Harbor shows it (`strip_canary` in `harbor/models/task/task.py`).
+ */
 function withoutCanary(text: string): string {
   const lines = text.split('\n');
-  const first = lines.findIndex((line) => !/^(<!--.*canary.*-->|#.*canary.*)$/i.test(line.trim()));
-  return first <= 0 ? text : lines.slice(first).join('\n').trimStart();
+  const mark = lines.findIndex((line) => !/^(<!--.*canary.*-->|#.*canary.*)$/i.test(line.trim()));
+  const marks = mark < 0 ? lines.length : mark;
+  const rest = lines.slice(marks);
+  const first = rest.findIndex((line) => line.trim() !== '');
+  return rest.slice(first < 0 ? rest.length : first).join('\n');
 }
 
 /** Returns true when the folder is meant to be a task, valid or not. */

@@ -54,6 +54,46 @@ test('JSON Lines, Parquet and both forms of Arrow give the same rows, and CSV th
   expect(await rowsOf({ rows: csv })).toEqual(ROWS.map((row) => ({ ...row, answer: String(row.answer) })));
 });
 
+const LATIN = new Uint8Array([...Buffer.from('caf'), 0xe9]);
+
+test('Parquet’s bytes are base64 for the reward, and refused in a prompt', async () => {
+  const columnData = [
+    { name: 'question', data: ['a', 'b'] },
+    { name: 'raw', data: [new Uint8Array([1, 2]), LATIN], type: 'BYTE_ARRAY' as const },
+  ];
+  const rows = await write('bytes.parquet', new Uint8Array(parquetWriteBuffer({ columnData })));
+  expect(await rowsOf({ rows, prompt: '{question}' })).toEqual([
+    { question: 'a', raw: 'AQI=' },
+    { question: 'b', raw: 'Y2Fm6Q==' },
+  ]);
+  await expect(read({ rows, prompt: 'Read {raw}' })).rejects.toThrow(
+    `${rows}, row 0: the prompt names the column \`raw\`, which has bytes`,
+  );
+});
+
+test('a text of Parquet or Arrow that is not UTF-8 is refused by row and column', async () => {
+  // The writers make UTF-8 alone, so the bytes of one text are changed in the file.
+  const spoilt = (bytes: Uint8Array) => {
+    const at = Buffer.from(bytes).indexOf('Which one');
+    bytes[at + 8] = 0xe9;
+    return bytes;
+  };
+  const plain = parquetWriteBuffer({
+    columnData: [{ name: 'question', data: ROWS.map(({ question }) => question), type: 'STRING' }],
+    codec: 'UNCOMPRESSED',
+    statistics: false,
+  });
+  for (const [name, bytes] of [
+    ['bad.parquet', new Uint8Array(plain)],
+    ['bad.arrow', RecordBatchStreamWriter.writeAll(table()).toUint8Array(true)],
+  ] as const) {
+    const rows = await write(name, spoilt(bytes));
+    await expect(read({ rows, prompt: '{question}' })).rejects.toThrow(
+      `${rows}, row 1: the column \`question\` has a text that is not UTF-8`,
+    );
+  }
+});
+
 test('a text with another line end of Unicode stays one row', async () => {
   const rows = await write('a.jsonl', '{"a": "one\u2028two\u0085three"}\r\n{"a": "four"}');
   expect(await rowsOf({ rows })).toEqual([{ a: 'one\u2028two\u0085three' }, { a: 'four' }]);

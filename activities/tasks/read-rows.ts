@@ -4,6 +4,7 @@ import { TrialgateError } from '../../core/errors.ts';
 import type { RowsSource } from '../../core/run-config/task-source.ts';
 import { isRowsFile, readFile, type NumberedRow } from './formats/index.ts';
 import { downloadDataset } from './hub.ts';
+import { columnsOf } from './render-prompt.ts';
 
 /** Returns the folder of downloaded datasets. */
 export const cacheOf = (home: string): string => join(home, 'cache');
@@ -15,14 +16,26 @@ export const cacheOf = (home: string): string => join(home, 'cache');
  */
 export async function* readRows(source: RowsSource, cache: string): AsyncGenerator<NumberedRow> {
   let count = 0;
+  const prompted = columnsOf(source.prompt);
   for await (const file of filesOf(source, cache)) {
     for await (const each of readFile(file)) {
+      requireTexts(each, prompted);
       yield each;
       count += 1;
       if (count === source.limit) return;
     }
   }
   if (count === 0) throw new TrialgateError('bad_input', `tasks: ${source.rows} has no rows`);
+}
+
+/** Bytes in a prompt would be base64, and a run would train on that. */
+function requireTexts({ binary = [], where }: NumberedRow, prompted: ReadonlySet<string>): void {
+  const column = binary.find((name) => prompted.has(name));
+  if (column === undefined) return;
+  throw new TrialgateError(
+    'bad_input',
+    `${where}: the prompt names the column \`${column}\`, which has bytes: write it as a column of texts`,
+  );
 }
 
 async function* filesOf(source: RowsSource, cache: string): AsyncGenerator<string> {

@@ -25,6 +25,12 @@ export function renderPrompt(prompt: RowsSource['prompt'], row: JsonObject, wher
   return text;
 }
 
+/** Returns the columns that a prompt names. */
+export function columnsOf(prompt: RowsSource['prompt']): Set<string> {
+  const templates = typeof prompt === 'string' ? [prompt] : prompt.map(({ content }) => content);
+  return new Set(templates.flatMap((each) => [...each.matchAll(PLACEHOLDER)].flatMap(([, column]) => column ?? [])));
+}
+
 /** A structure that is not understood is refused: as JSON in a text, a run would train on it and nobody would notice. */
 function messagesOf(value: unknown, column: string, where: string): Message[] {
   const parsed = promptMessages.safeParse(value);

@@ -4,8 +4,11 @@ import { mkdir, readdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test, type TestContext } from 'vitest';
+import { readRewards } from '../../activities/sandbox/read-rewards.ts';
+import { loadTask } from '../../activities/tasks/load-task.ts';
 import { INSTALLS } from '../../cli/folders.ts';
 import { freePort } from '../../core/free-port.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { externalRuns } from '../support/harness/external-runs.ts';
 import { useGatewayOnServer } from '../support/harness/gateways.ts';
@@ -257,4 +260,97 @@ test('what cannot be run is refused with what to do, and a group that was claime
   });
   const without = await program(INSTALLS.python, 'any', [folder]);
   expect(without).toMatchObject({ code: 3, stderr: expect.stringContaining('Harbor 0.26 is not installed') });
+});
+
+/** Runs Harbor's own reader on folders. */
+async function readByHarbor(path: string, what: 'rewards' | 'tasks', folders: readonly string[]): Promise<unknown[]> {
+  const script = join(REPOSITORY, 'tests/support/scenarios/harbor/read_folders.py');
+  const child = spawn(path, [script, what, ...folders], { env: harborVariables(place.home) });
+  const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'exit')]);
+  expect(stdout, stderr).not.toBe('');
+  return JSON.parse(stdout);
+}
+
+const REWARDS: Record<string, string>[] = [
+  { 'reward.txt': '0.5' },
+  { 'reward.txt': ' 1_000.5\n' },
+  { 'reward.txt': '-1e-3' },
+  { 'reward.txt': '.5' },
+  { 'reward.txt': '5.' },
+  { 'reward.txt': '\uFEFF1' },
+  { 'reward.txt': '' },
+  { 'reward.txt': 'nan' },
+  { 'reward.txt': '1e999' },
+  { 'reward.txt': '0x1' },
+  { 'reward.txt': 'True' },
+  { 'reward.json': '{"a": true, "b": false, "c": 2}' },
+  { 'reward.json': '{"a": "1"}' },
+  { 'reward.json': '{"a": null}' },
+  { 'reward.json': '{"a": NaN}' },
+  { 'reward.json': '{"a": 1e999}' },
+  { 'reward.json': '\uFEFF{"a": 1}' },
+  { 'reward.json': '', 'reward.txt': '1' },
+  { 'reward.json': '{"a": 0.75}', 'reward.txt': '0' },
+  { 'reward.json': '{"a": 1, "a": 2}' },
+  {},
+];
+
+test('rewards are read as Harbor’s own code reads them', async ({ skip }) => {
+  const path = pythonOr(skip);
+  const folders = REWARDS.map((_, i) => join(place.home, 'rewards', String(i)));
+  for (const [i, files] of REWARDS.entries()) {
+    await mkdir(folders[i] ?? '', { recursive: true });
+    await writeFiles(folders[i] ?? '', files);
+  }
+  const own = await Promise.all(
+    folders.map((folder) =>
+      readRewards(folder, '').then(
+        ({ rewards }) => rewards,
+        () => null,
+      ),
+    ),
+  );
+  // Python compares True with 1.
+  const theirs = JSON.parse(JSON.stringify(await readByHarbor(path, 'rewards', folders)), (_, value) =>
+    typeof value === 'boolean' ? Number(value) : value,
+  );
+  expect(own).toEqual(theirs);
+});
+
+const TASKS = [
+  { instruction: 'Do it.', settings: '' },
+  { instruction: '<!-- canary 1 -->\n# a CANARY\n\n\n  Do it.\n\n# canary\n', settings: '[task]\nname = "org/name"\n' },
+  { instruction: '\n\n  Do it.', settings: '[verifier]\ntimeout_sec = 5\nenv = {A = "b"}\n' },
+  {
+    instruction: '# canary\r\nDo it.\r\n',
+    settings: '[environment]\ncpus = 2.0\nmemory = "1.5G"\nstorage = "512M"\nos = "Linux"\n',
+  },
+  { instruction: 'x', settings: '[environment]\ncpus = 0.5\nmemory_mb = 100\nstorage_mb = 200\n' },
+];
+
+test('tasks are read as Harbor’s own code reads them', async ({ skip }) => {
+  const path = pythonOr(skip);
+  const folders = await Promise.all(
+    TASKS.map(async ({ instruction, settings }, i) => {
+      const folder = await task(`read-${i}`, 'true', settings);
+      await writeFiles(folder, { 'instruction.md': instruction });
+      return folder;
+    }),
+  );
+  const own = await Promise.all(
+    folders.map(async (folder) => {
+      const { name, instruction, verifier, environment } = await loadTask(folder, { hasImages: true });
+      const { cpus, memoryMb: memory_mb, storageMb: storage_mb } = environment;
+      const { timeoutSec: verifier_seconds, env: verifier_env } = verifier;
+      return { name, instruction, verifier_seconds, verifier_env, cpus, memory_mb, storage_mb };
+    }),
+  );
+  // What Harbor leaves to its environments has a default here.
+  const defaults = { cpus: 1, memory_mb: 2048, storage_mb: 10_240 };
+  const theirs = (await readByHarbor(path, 'tasks', folders)).map((each) =>
+    Object.fromEntries(
+      Object.entries(each as object).map(([key, value]) => [key, value ?? defaults[key as keyof typeof defaults]]),
+    ),
+  );
+  expect(own).toEqual(theirs);
 });

@@ -6,8 +6,8 @@ import { readCsv } from './csv.ts';
 import { readJsonLines } from './jsonl.ts';
 import { readParquet } from './parquet.ts';
 
-/** A row, and the place in its file, for messages. */
-export type NumberedRow = { row: JsonObject; where: string };
+/** A row, and the place in its file, for messages. `binary` names the columns that have bytes. */
+export type NumberedRow = { row: JsonObject; where: string; binary?: readonly string[] };
 
 /** The formats of rows, by the endings of their files' names. */
 const FORMATS: Record<string, (file: string) => AsyncGenerator<NumberedRow>> = {
