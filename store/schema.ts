@@ -6,6 +6,7 @@ export * from './tables/calls-under-way.ts';
 export * from './tables/deployment.ts';
 export * from './tables/groups.ts';
 export * from './tables/iterations.ts';
+export * from './tables/long-calls.ts';
 export * from './tables/outputs.ts';
 export * from './tables/policy-versions.ts';
 export * from './tables/pool-waits.ts';

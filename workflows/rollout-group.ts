@@ -25,7 +25,7 @@ import { openExternal, runExternalTrial } from './run-external-trial.ts';
 import { runTrial, type TrialRun } from './run-trial.ts';
 
 /** The outcomes that count for a group's quorum. A trial that failed through no fault of its own is no reason to cut a running one. */
-const COUNTED: Outcome[] = ['scored', 'truncated', 'agent_error'];
+const COUNTED: Outcome[] = ['scored', 'truncated', 'timed_out', 'agent_error'];
 
 /** The states in which a trial's time has not begun. */
 const WAITS: TrialState[] = ['opening', 'waiting'];

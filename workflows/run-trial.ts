@@ -3,12 +3,14 @@ import {
   condition,
   getExternalWorkflowHandle,
   isCancellation,
+  patched,
   sleep,
   type ExternalWorkflowHandle,
 } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import type { GroupLimits } from '../activities/rollout/open-group.ts';
 import type { OpenedTrial } from '../activities/trial/open-trial.ts';
+import type { Wait } from '../activities/trial/read-wait.ts';
 import type { AgentEnd } from '../activities/trial/run-agent.ts';
 import type { SealTrialInput } from '../activities/trial/seal-trial.ts';
 import type { Outcome } from '../store/tables/trials.ts';
@@ -37,7 +39,8 @@ export type TrialRun = {
 };
 /** An attempt as it is sealed. One that was not opened has no host. */
 type Attempt = Pick<SealTrialInput, 'trialId' | 'attempt' | 'host' | 'unopened'>;
-type OpenAttempt = { trialId: string; attempt: number; host: string };
+type AttemptKey = { trialId: string; attempt: number };
+type OpenAttempt = AttemptKey & { host: string };
 type AttemptResult = Omit<SealTrialInput, keyof Attempt>;
 
 const REASONS: Record<Cut, string> = {
@@ -64,6 +67,7 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
         attempt = opened?.attempt ?? attempt;
         const outcome = opened ? await runAttempt(trial, { trialId, attempt, host: opened.host }) : 'infra_error';
         if (outcome !== 'infra_error' || tries >= limits.maxAttempts) return outcome;
+        if (trial.cut === 'deadline' && patched('engine-waits')) return outcome;
         trial.state = 'waiting';
         await requestRepair(getExternalWorkflowHandle(trial.owner), group.runId);
         await sleep(1000 * 2 ** Math.min(tries, 5));
@@ -106,14 +110,17 @@ async function runAttempt(trial: TrialRun, attempt: OpenAttempt): Promise<Outcom
   const { host, ...key } = attempt;
   const here = onHost(host, `${key.trialId}, attempt ${key.attempt}`);
   trial.state = 'agent';
+  const since = Date.now();
   let end: AgentEnd;
   try {
-    end = await withinDeadline(trial, () => here.runAgent({ ...key, agent: trial.group.agent }));
+    end = await withinDeadline(trial, key, () => here.runAgent({ ...key, agent: trial.group.agent }));
   } catch (error) {
     // A worker that shuts down cancels its activities too, so only this scope tells whether the trial was cut.
     if (!CancellationScope.current().consideredCancelled)
       return abandon(attempt, { outcome: 'infra_error', reason: describe(error) });
     if (trial.cut !== 'deadline') return abandon(attempt, cancelled(trial));
+    const wait = await CancellationScope.nonCancellable(() => waitOf(key));
+    if (wait.isExcuse && wait.seconds * 2000 >= Date.now() - since) return abandon(attempt, excused(wait));
     end = { outcome: 'truncated', reason: REASONS.deadline, seconds: {} };
   }
   const { outcome, reason } = end;
@@ -133,18 +140,38 @@ async function runAttempt(trial: TrialRun, attempt: OpenAttempt): Promise<Outcom
   }
 }
 
-/** Lets the agent run until the trial's deadline, which a person may move. An agent that uses up its time is stopped, and its work is verified. */
-async function withinDeadline(trial: TrialRun, run: () => Promise<AgentEnd>): Promise<AgentEnd> {
+/**
+ * Lets the agent run until the trial's deadline, which a person may move, and which the agent's waits for its engine move up to a limit. An
+ * agent that uses up its time is stopped, and its work is verified. One that is stopped while its waits are not used up has not used up its
+ * own time, so it runs again.
+ */
+async function withinDeadline(trial: TrialRun, key: AttemptKey, run: () => Promise<AgentEnd>): Promise<AgentEnd> {
   // A person may have extended the trial before its agent began.
   trial.deadline = Math.max(trial.deadline ?? 0, Date.now() + trial.limits.trialSeconds * 1000 + trial.more);
   let isOver = false;
+  let excuse: Wait | null = null;
+  const { trialSeconds, trialAtMostSeconds = trialSeconds } = trial.limits;
+  const most = (trialAtMostSeconds - trialSeconds) * 1000;
+  let granted = 0;
   const agent = new CancellationScope();
   const running = agent.run(run);
   const watch = new CancellationScope();
   void watch
     .run(async () => {
-      for (let until = trial.deadline ?? 0; Date.now() < until; until = trial.deadline ?? 0) {
-        await condition(() => trial.deadline !== until, until - Date.now());
+      for (;;) {
+        for (let until = trial.deadline ?? 0; Date.now() < until; until = trial.deadline ?? 0) {
+          await condition(() => trial.deadline !== until, until - Date.now());
+        }
+        const wait = await waitOf(key);
+        const more = Math.min(wait.seconds * 1000, most) - granted;
+        if (more < LEAST_GRANT_MS) {
+          // At the limit, what it waited beyond that is what is left of its own time.
+          const left = wait.seconds * 1000 - most;
+          if (wait.isExcuse && left >= Math.min(LEAST_GRANT_MS, trialSeconds * 100)) excuse = wait;
+          break;
+        }
+        granted += more;
+        trial.deadline = (trial.deadline ?? Date.now()) + more;
       }
       isOver = true;
       agent.cancel();
@@ -154,15 +181,34 @@ async function withinDeadline(trial: TrialRun, run: () => Promise<AgentEnd>): Pr
     return await running;
   } catch (error) {
     if (!isOver || CancellationScope.current().consideredCancelled || !isCancellation(error)) throw error;
-    return {
-      outcome: 'agent_error',
-      reason: 'the agent used up its time',
-      seconds: { agent: trial.limits.trialSeconds },
-    };
+    const spent = { agent: trialSeconds + granted / 1000 };
+    if (excuse) return { ...excused(excuse), seconds: spent };
+    return { outcome: 'timed_out', reason: 'the agent used up its time', seconds: spent };
   } finally {
     watch.cancel();
   }
 }
+
+const LEAST_GRANT_MS = 1000;
+const NO_WAIT: Wait = { seconds: 0, isExcuse: false };
+
+/** Reads how long an attempt has waited for its engine. If the store does not say so soon, it has not waited. */
+async function waitOf(key: AttemptKey): Promise<Wait> {
+  if (!patched('engine-waits')) return NO_WAIT;
+  try {
+    return await waiting('30s').readWait(key);
+  } catch (error) {
+    if (isCancellation(error)) throw error;
+    return NO_WAIT;
+  }
+}
+
+const excused = ({ seconds }: Wait) =>
+  ({
+    outcome: 'infra_error',
+    evidence: 'engine',
+    reason: `its time was up while it waited for the engine, ${Math.round(seconds)} s in all: \`npx trialgate status\` says how fast the engines are`,
+  }) as const;
 
 export async function seal(attempt: Attempt, ending: AttemptResult): Promise<Outcome> {
   await CancellationScope.nonCancellable(() => store.sealTrial({ ...attempt, ...ending }));

@@ -10,6 +10,8 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 export type GroupLimits = {
   maxAttempts: number;
   trialSeconds: number;
+  /** The most seconds of an agent, with its waits for the engine. */
+  trialAtMostSeconds?: number;
   groupSeconds: number;
   /** A group that a program outside is to claim waits so long for the claim. Its other times begin with the claim. */
   unclaimedSeconds?: number;
@@ -43,6 +45,10 @@ export const openGroup =
     const limits = {
       maxAttempts: config.max_attempts,
       trialSeconds: config.deadlines.trial,
+      trialAtMostSeconds: Math.max(
+        config.deadlines.trial,
+        config.deadlines.trial_at_most ?? 2 * config.deadlines.trial,
+      ),
       groupSeconds: config.deadlines.group,
       ...(unclaimedSeconds === undefined ? {} : { unclaimedSeconds }),
       reportsStragglers: config.max_stale_stragglers !== null || config.max_concurrent_trials !== null,

@@ -12,10 +12,10 @@ type TrialResult = { outcome: Outcome | null; rewards: Record<string, number> | 
  */
 export function rewardsOf(
   trial: TrialResult,
-  config: Pick<RunConfig, 'truncated' | 'agent_error'>,
+  config: Pick<RunConfig, 'truncated' | 'timed_out' | 'agent_error'>,
 ): Record<string, number> | null {
   if (trial.outcome === 'scored') return trial.rewards;
-  if (trial.outcome !== 'truncated' && trial.outcome !== 'agent_error') return null;
+  if (trial.outcome !== 'truncated' && trial.outcome !== 'timed_out' && trial.outcome !== 'agent_error') return null;
   const treatment = config[trial.outcome];
   if (treatment === 'mask') return null;
   return treatment === 'zero' ? { reward: 0 } : trial.rewards;
@@ -24,7 +24,7 @@ export function rewardsOf(
 /** Like `rewardsOf`, with the part of each turn. */
 export function trialRewardsOf(
   trial: TrialResult & { turnRewards: Record<string, number[]> | null },
-  config: Pick<RunConfig, 'truncated' | 'agent_error'>,
+  config: Pick<RunConfig, 'truncated' | 'timed_out' | 'agent_error'>,
 ): TrialRewards | null {
   const rewards = rewardsOf(trial, config);
   return rewards && { rewards, turnRewards: rewards === trial.rewards ? (trial.turnRewards ?? {}) : {} };

@@ -4,6 +4,8 @@ import { processTable } from './process-table.ts';
 
 export type Limits = {
   seconds: number;
+  /** Returns the seconds until now that do not count to `seconds`. At most as many again are added for them. */
+  uncounted?: () => Promise<number>;
   /** The most memory of all its processes, and of one allocation. */
   memoryMb: number;
   /** The most bytes of stdout and stderr together. */

@@ -32,12 +32,17 @@ export type AgentRun = {
   network: AgentNetwork;
   apiKey: string;
   model: string;
+  /** Returns for how many seconds it has waited for its engine. They do not count to its time. */
+  waited?: () => Promise<number>;
   signal: AbortSignal;
 };
 
 export type AgentResult = {
-  /** The way in which the process ended: by itself (`done`), or by a crash or a limit (`agent_error`). `judgeAgentEnd` decides who is at fault. */
-  ending: 'done' | 'agent_error' | 'cancelled';
+  /**
+   * The way in which the process ended: by itself (`done`), at the end of its time (`timed_out`), or by a crash or another limit
+   * (`agent_error`). `judgeAgentEnd` decides who is at fault.
+   */
+  ending: 'done' | 'timed_out' | 'agent_error' | 'cancelled';
   /** An explanation for people; null when the agent is done. */
   reason: string | null;
   /** True when the host's disk is full through no fault of this sandbox. */
@@ -112,6 +117,7 @@ export async function agentCommand(run: AgentRun): Promise<Command> {
       memoryMb: Math.min(task.environment.memoryMb, limits.memory_mb ?? Infinity),
       outputBytes: limits.output_bytes,
       cutsOutput: true,
+      ...(run.waited ? { uncounted: run.waited } : {}),
       processes: limits.processes,
       cpus: task.environment.cpus,
       storageMb: task.environment.storageMb,
@@ -196,6 +202,7 @@ function endingOf(
   success: readonly number[],
 ): Pick<AgentResult, 'ending' | 'reason'> {
   if (reason === 'cancelled') return { ending: 'cancelled', reason: 'cancelled' };
+  if (reason === 'timed_out') return { ending: 'timed_out', reason: `the agent ${LIMITS.timed_out}` };
   if (reason !== 'exited') return { ending: 'agent_error', reason: `the agent ${LIMITS[reason]}` };
   if (exitCode !== null && success.includes(exitCode)) return { ending: 'done', reason: null };
   return {

@@ -153,7 +153,7 @@ export async function supervise(
   const { onOutput } = spec;
   const stdout = output.collect(child.stdout, onOutput && ((text) => onOutput('stdout', text)));
   const stderr = output.collect(child.stderr, onOutput && ((text) => onOutput('stderr', text)));
-  const deadline = setTimeout(() => end('timed_out'), spec.limits.seconds * 1000);
+  const stopClock = onTimeUp(spec.limits, () => end('timed_out'));
   const unwatch = watch(spec, child.pid, cgroup, end, (bytes) => (diskBytes = Math.max(diskBytes ?? 0, bytes)));
   const cancel = (): void => end('cancelled');
   spec.signal.addEventListener('abort', cancel, { once: true });
@@ -163,10 +163,28 @@ export async function supervise(
     const seconds = (performance.now() - started) / 1000;
     return { reason, ...exit, stdout: stdout(), stderr: stderr(), seconds, diskBytes };
   } finally {
-    clearTimeout(deadline);
+    stopClock();
     unwatch();
     spec.signal.removeEventListener('abort', cancel);
   }
+}
+
+/** Calls `end` when the time is up, without the seconds that do not count. Returns a stop function. */
+function onTimeUp({ seconds, uncounted }: Limits, end: () => void): () => void {
+  let granted = 0;
+  let isStopped = false;
+  const check = async (): Promise<void> => {
+    const added = Math.min(seconds, (await uncounted?.().catch(() => 0)) ?? 0) - granted;
+    if (isStopped) return;
+    if (added < 1) return end();
+    granted += added;
+    timer = setTimeout(() => void check(), added * 1000);
+  };
+  let timer = setTimeout(() => void check(), seconds * 1000);
+  return () => {
+    isStopped = true;
+    clearTimeout(timer);
+  };
 }
 
 /** A process that the kernel killed at its control group's limit has used up its memory. */

@@ -10,6 +10,7 @@ import { textOfMessage, type Message } from '../../core/prompt-messages.ts';
 import type { RowTask, Task } from '../../core/task.ts';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { rows } from '../../store/schema.ts';
+import { LONGEST_SECONDS } from '../sandbox/limits.ts';
 import { loadTask } from './load-task.ts';
 import { readRows } from './read-rows.ts';
 import { renderPrompt } from './render-prompt.ts';
@@ -75,7 +76,8 @@ function makeRowTask(task: string, row: JsonObject, source: RowsSource, { reward
     instruction: messages
       .map((message) => (messages.length === 1 ? textOfMessage(message) : asText(message)))
       .join('\n\n'),
-    agent: { timeoutSec: deadlines.trial },
+    // The run's own deadline ends an agent on a row, which a person may move.
+    agent: { timeoutSec: LONGEST_SECONDS },
     verifier: { timeoutSec: deadlines.trial, env: {} },
     environment: { cpus: 1, memoryMb: 2048, storageMb: 10240, env: {} },
   };

@@ -1,6 +1,7 @@
 import type { Deps } from '../deps.ts';
 import { closeSandbox } from './close-sandbox.ts';
 import { findOpenTrial } from './find-open-trial.ts';
+import { readWait } from './read-wait.ts';
 import { openTrial } from './open-trial.ts';
 import { runAgent } from './run-agent.ts';
 import { sealTrial } from './seal-trial.ts';
@@ -9,6 +10,7 @@ import { verifyTrial } from './verify-trial.ts';
 /** Activities that only read and write a trial's record. */
 export const trialActivities = (deps: Deps) => ({
   findOpenTrial: findOpenTrial(deps),
+  readWait: readWait(deps),
   sealTrial: sealTrial(deps),
 });
 

@@ -16,7 +16,9 @@ const nothing: AgentEndEvidence = {
   unanswered: null,
   earlier: 0,
   enginesAnswer: true,
+  waited: null,
 };
+const late: ProcessEnd = { ending: 'timed_out', reason: 'the agent used up its time', killed: false };
 const engine = { fault: 'engine', reason: 'engine_cut: the reply broke off' } as const;
 
 test.each<[string, ProcessEnd, Partial<AgentEndEvidence>, string | null, string | undefined]>([
@@ -29,6 +31,21 @@ test.each<[string, ProcessEnd, Partial<AgentEndEvidence>, string | null, string 
     undefined,
   ],
   ['an agent that was killed is agent_error when nothing else failed', killed, {}, 'agent_error', undefined],
+  ['an agent that used up its time is timed_out', late, {}, 'timed_out', undefined],
+  [
+    'an agent whose time was up through waits for the engine is infra_error of the engine',
+    late,
+    { waited: 'it waited 300 s' },
+    'infra_error',
+    'engine',
+  ],
+  [
+    'an agent that crashes after waits for the engine is agent_error',
+    crashed,
+    { waited: 'it waited 300 s' },
+    'agent_error',
+    undefined,
+  ],
   [
     'an agent that ends while the disk is full is infra_error of the host',
     done,

@@ -2,7 +2,7 @@ import type { Evidence } from '../../store/schema.ts';
 
 /** The end of an agent's process, as its host saw it. */
 export type ProcessEnd = {
-  ending: 'done' | 'agent_error';
+  ending: 'done' | 'timed_out' | 'agent_error';
   /** An explanation for people. It is null when the agent is done. */
   reason: string | null;
   /** True when SIGKILL ended the process. It does not matter who sent it. */
@@ -24,12 +24,18 @@ export type AgentEndEvidence = {
   earlier: number;
   /** True when the engines have answered a call of the run since this attempt began. */
   enginesAnswer: boolean;
+  /** How long it waited for its engine, if its time was up although half of it were such waits; else null. */
+  waited: string | null;
 };
 
-export type Judgement = { outcome: 'agent_error' | 'infra_error' | null; reason: string | null; evidence?: Evidence };
+export type Judgement = {
+  outcome: 'timed_out' | 'agent_error' | 'infra_error' | null;
+  reason: string | null;
+  evidence?: Evidence;
+};
 
 /** The number of times that one trial may end because of a failed call or a machine without memory. An agent may find ways to cause both. */
-const MOST_EXCUSED_ATTEMPTS = 2;
+export const MOST_EXCUSED_ATTEMPTS = 2;
 
 /**
  * Decides whether an agent's end is the agent's own fault. Only evidence from the host and the gateway counts. The agent's exit status
@@ -45,6 +51,7 @@ export function judgeAgentEnd(
     unanswered,
     earlier,
     enginesAnswer,
+    waited,
   }: AgentEndEvidence,
 ): Judgement {
   const infra = (evidence: Evidence, what: string): Judgement => ({
@@ -58,5 +65,6 @@ export function judgeAgentEnd(
     return infra('host', 'the machine ran out of memory');
   if (unanswered && (earlier < MOST_EXCUSED_ATTEMPTS || !enginesAnswer))
     return infra(unanswered.fault, `its last call failed: ${unanswered.reason}`);
+  if (ending === 'timed_out' && waited !== null) return infra('engine', waited);
   return { outcome: ending === 'done' ? null : ending, reason };
 }

@@ -15,6 +15,7 @@ import { agentOf } from '../../core/run-config/agent-file.ts';
 import { agentEnvironment } from '../environments/agent-environment.ts';
 import { loadAgent } from '../sandbox/load-agent.ts';
 import { reachedNetwork } from '../sandbox/network.ts';
+import { awaitEngineRoom } from './await-engine-room.ts';
 import { placeTask, requirePackages } from '../sandbox/place-task.ts';
 import type { Way } from '../sandbox/warm/warm-sandboxes.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
@@ -29,7 +30,9 @@ export const openTrial =
   async (input: OpenTrial): Promise<OpenedTrial> =>
     whileHeartbeating((signal, say: (doing: OpeningStep) => void) =>
       nonRetryable(async () => {
-        const config = await readRun(deps.db, input.group.runId);
+        const { runId } = input.group;
+        const config = await readRun(deps.db, runId);
+        await awaitEngineRoom(deps.db, runId, { signal, onWait: () => say('engine_room') });
         const opened = await openAttemptOf(deps, input, config);
         if (opened.finished) return opened;
         const key = { trialId: input.trialId, attempt: opened.attempt };

@@ -39,19 +39,29 @@ export async function readGatewayEvidence(
     )
     .orderBy(sql`${calls.seq} desc`)
     .limit(1);
-  const earlier = await db.$count(
+  const { fault, reason } = failed ?? (await refusedByStore(db, { trialId, attempt }, ofAttempt)) ?? {};
+  const earlier = await countExcused(db, trialId);
+  if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store')
+    return { hasGatewayFailed, unanswered: null, earlier, enginesAnswer: true };
+  const enginesAnswer = await doEnginesAnswer(db, trialId);
+  return { hasGatewayFailed, unanswered: { fault, reason: reason ?? fault }, earlier, enginesAnswer };
+}
+
+/** Counts the attempts of a trial that such evidence has excused. */
+export const countExcused = (db: Database, trialId: string): Promise<number> =>
+  db.$count(
     attempts,
     and(eq(attempts.trialId, trialId), eq(attempts.outcome, 'infra_error'), isNotNull(attempts.evidence)),
   );
-  const { fault, reason } = failed ?? (await refusedByStore(db, { trialId, attempt }, ofAttempt)) ?? {};
-  if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store')
-    return { hasGatewayFailed, unanswered: null, earlier, enginesAnswer: true };
+
+/** True when the engines have answered a call of the trial's run since its attempt began. */
+export async function doEnginesAnswer(db: Database, trialId: string): Promise<boolean> {
   // Reads only trials of the run that are open or ended a moment ago, because an attempt can take hours and a run has many trials.
   const { rows } = await db.execute(sql`
     select from trials own join trials others on others.run_id = own.run_id join calls on calls.trial_id = others.id and calls.attempt = others.attempt
     where own.id = ${trialId} and coalesce(others.sealed_at, now()) >= own.attempt_opened_at and calls.status = 'completed' and calls.ended_at >= own.attempt_opened_at
     limit 1`);
-  return { hasGatewayFailed, unanswered: { fault, reason: reason ?? fault }, earlier, enginesAnswer: rows.length > 0 };
+  return rows.length > 0;
 }
 
 /**

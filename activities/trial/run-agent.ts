@@ -5,6 +5,7 @@ import type { AgentNetwork } from '../../core/networks.ts';
 import type { Evidence } from '../../store/schema.ts';
 import { attemptKey } from '../../core/keys.ts';
 import { findTrial } from '../../store/queries/find-trials.ts';
+import { readEngineWait } from '../../store/queries/read-engine-wait.ts';
 import type { Deps } from '../deps.ts';
 import { readRun } from '../run/read-run.ts';
 import { judgeAgentEnd } from './judge-agent-end.ts';
@@ -17,11 +18,12 @@ import { reachedNetwork } from '../sandbox/network.ts';
 import { runAgentProcess } from '../sandbox/run-agent-process.ts';
 import { requireNetwork } from '../tasks/require-network.ts';
 import { readGatewayEvidence } from './read-gateway-evidence.ts';
+import { readWait, waitReason } from './read-wait.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
 export type AgentEnd = {
   /** Null when the agent ended by itself and its work is to be verified. */
-  outcome: 'agent_error' | 'truncated' | 'infra_error' | null;
+  outcome: 'timed_out' | 'agent_error' | 'truncated' | 'infra_error' | null;
   reason?: string;
   /** The evidence for an `infra_error`. */
   evidence?: Evidence;
@@ -54,6 +56,7 @@ export const runAgent =
           gateway,
           network,
           apiKey: attemptKey(deps.secret, trialId, attempt),
+          waited: async () => (await readEngineWait(deps.db, { trialId, attempt })).seconds,
           model: 'policy',
           signal,
         });
@@ -63,7 +66,8 @@ export const runAgent =
             before: oomKills,
             after: await countOomKills(),
           }),
-          isGatewayAway: result.ending === 'agent_error' && !(await answers(gateway, signal)),
+          isGatewayAway:
+            (result.ending === 'agent_error' || result.ending === 'timed_out') && !(await answers(gateway, signal)),
         };
       }),
     );
@@ -86,9 +90,11 @@ export const runAgent =
     const recorded = isGatewayAway
       ? NOTHING_RECORDED
       : await readGatewayEvidence(deps.db, { trialId, attempt, gatewayFailedAt: result.process.gatewayFailedAt });
+    const wait = ending === 'timed_out' && !isGatewayAway ? await readWait(deps)({ trialId, attempt }) : null;
+    const waited = wait?.isExcuse && wait.seconds >= spent.agent / 2 ? waitReason(wait.seconds) : null;
     const judged = judgeAgentEnd(
       { ending, reason, killed },
-      { isDiskFull, isMachineOutOfMemory, isGatewayAway, ...recorded },
+      { isDiskFull, isMachineOutOfMemory, isGatewayAway, waited, ...recorded },
     );
     const why = judged.reason ?? undefined;
     if (judged.outcome === 'infra_error') {

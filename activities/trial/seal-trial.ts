@@ -1,4 +1,5 @@
 import { TrialgateError } from '../../core/errors.ts';
+import { hadLongCall, readEngineWait } from '../../store/queries/read-engine-wait.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import type { Evidence, Outcome } from '../../store/schema.ts';
@@ -26,7 +27,7 @@ export const sealTrial =
   (deps: Pick<Deps, 'db'>) =>
   async ({ unopened, ...input }: SealTrialInput): Promise<void> => {
     try {
-      await sealAttempt(deps.db, input);
+      await sealAttempt(deps.db, await withWait(deps, input));
     } catch (error) {
       // The trial does not exist or is at another attempt: a retry would change neither.
       if (!(error instanceof TrialgateError)) throw error;
@@ -44,3 +45,11 @@ export const sealTrial =
       await sealAttempt(deps.db, input);
     }
   };
+
+/** Adds the time that the attempt's agent waited for its engine, if any of its calls took long. */
+async function withWait(deps: Pick<Deps, 'db'>, input: Omit<SealTrialInput, 'unopened'>): Promise<typeof input> {
+  const { trialId, attempt, seconds } = input;
+  if (attempt === undefined || !(await hadLongCall(deps.db, { trialId, attempt }))) return input;
+  const { seconds: waited } = await readEngineWait(deps.db, { trialId, attempt });
+  return waited < 1 ? input : { ...input, seconds: { ...seconds, engine_wait: waited } };
+}

@@ -47,7 +47,7 @@ export type AttackRun = {
  * How an attack's trial ended. `not_possible`: this sandbox or task gives the attack no way to be tried. The others are outcomes of trials:
  * `verifier_error` and `infra_error` have no reward, and only the latter gets another try.
  */
-export type AttackOutcome = 'scored' | 'agent_error' | 'verifier_error' | 'infra_error' | 'not_possible';
+export type AttackOutcome = 'scored' | 'timed_out' | 'agent_error' | 'verifier_error' | 'infra_error' | 'not_possible';
 
 export type AttackResult = {
   name: string;
@@ -295,6 +295,7 @@ async function judgeEnd({ result, isMachineOutOfMemory }: EndedProgram) {
       unanswered: null,
       earlier: 0,
       enginesAnswer: true,
+      waited: null,
     },
   );
 }

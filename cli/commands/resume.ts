@@ -6,7 +6,7 @@ export function register(root: Command): void {
     .description('continue a run that is paused, blocked, failed or cancelled; finished trials are kept')
     .option(
       '--retry-failed',
-      'let the trials of the open take that ended as agent_error or verifier_error run again, after a repair',
+      'let the trials of the open take that ended as timed_out, agent_error or verifier_error run again, after a repair',
     )
     .option('--detach', 'return at once')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate resume first\n  $ npx trialgate resume first --retry-failed')

@@ -32,6 +32,7 @@ import type { Task } from '../../core/task.ts';
 import type { Database } from '../../store/database.ts';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { findTrial } from '../../store/queries/find-trials.ts';
+import { readEngineWait } from '../../store/queries/read-engine-wait.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import type { Outcome } from '../../store/schema.ts';
@@ -197,6 +198,7 @@ async function runAndVerify(
     network,
     apiKey: attemptKey(secret, key.trialId, key.attempt),
     model: 'policy',
+    waited: async () => (await readEngineWait(db, key)).seconds,
     signal,
   });
   signal.throwIfAborted();
@@ -210,8 +212,8 @@ async function runAndVerify(
   const exhausted = (await findTrial(db, key.trialId))?.exhausted;
   const own = exhausted
     ? { outcome: 'truncated' as const, reason: exhausted }
-    : result.ending === 'agent_error'
-      ? { outcome: 'agent_error' as const, reason: result.reason ?? undefined }
+    : result.ending === 'agent_error' || result.ending === 'timed_out'
+      ? { outcome: result.ending, reason: result.reason ?? undefined }
       : { outcome: 'scored' as const };
   const graders = new Graders(home);
   try {

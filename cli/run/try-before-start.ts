@@ -58,7 +58,7 @@ async function firstTask(source: TaskSource, sandbox: SandboxSetting): Promise<s
 
 async function requireWorking(id: string, { db }: TryoutPlace): Promise<void> {
   const { outcome, reason, agent, task } = await readTrialRecord(db, id);
-  if (outcome === 'scored' || outcome === 'truncated') return;
+  if (outcome === 'scored' || outcome === 'truncated' || outcome === 'timed_out') return;
   const made = await db.select({ status: calls.status, reason: calls.reason }).from(calls).where(eq(calls.trialId, id));
   // An agent may fail because of the model's reply. Then it still works.
   if (outcome === 'agent_error' && made.some(({ status }) => status === 'completed')) return;

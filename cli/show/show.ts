@@ -2,10 +2,12 @@ import { desc, eq } from 'drizzle-orm';
 import { networkNotice } from '../../activities/sandbox/network-notice.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import type { Database } from '../../store/database.ts';
+import { readEngineSpeeds } from '../../store/queries/read-engine-speeds.ts';
 import { runs } from '../../store/schema.ts';
 import type { RunStatus } from '../run/query-status.ts';
 import { constrainedNotices, readConstrained } from './constrained-calls.ts';
 import { printInfraErrors, readInfraErrors } from './infra-errors.ts';
+import { slowEngineWarnings } from './slow-engines.ts';
 import { readRunRecord, type RunRecord } from './run-record.ts';
 import { runTable } from './run-table.ts';
 import { table } from './table.ts';
@@ -48,8 +50,17 @@ export async function show(
     (notice) => notice !== null,
   );
   const infraErrors = await readInfraErrors(db, id);
+  const engineSpeeds = isUnderWay ? await readEngineSpeeds(db, id) : [];
+  notices.push(...slowEngineWarnings(engineSpeeds));
   return print(
-    { ...record, constrained_calls: constrained, infra_errors: infraErrors, under_way: underWay, config },
+    {
+      ...record,
+      constrained_calls: constrained,
+      engine_speeds: engineSpeeds,
+      infra_errors: infraErrors,
+      under_way: underWay,
+      config,
+    },
     () => {
       const title = `run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`;
       return [

@@ -63,6 +63,8 @@ export function transcript(trial: TrialRecord): string {
   for (const attempt of trial.attempts) {
     if (trial.attempts.length > 1)
       lines.push('', `── attempt ${attempt.attempt}: ${attempt.outcome ?? 'open'} ${attempt.reason ?? ''}`);
+    const { engine_wait: waited } = attempt.seconds;
+    if (waited !== undefined) lines.push('', `(it waited ${waited.toFixed(1)} s for its engine)`);
     let shown = 0;
     for (const call of trial.calls.filter((each) => each.attempt === attempt.attempt)) {
       for (const message of call.messages.slice(shown)) lines.push('', `▌${message.role}`, textOf(message.content));

@@ -1,12 +1,14 @@
 import type { Database } from '../../store/database.ts';
 import { readConstrainedWarnings } from './constrained-calls.ts';
 import { readInfraWarnings } from './infra-errors.ts';
+import { readSlowEngineWarnings } from './slow-engines.ts';
 
 /** Returns the warnings of all runs under way. Warnings that cannot be read, for example in time, are named in their place. */
 export async function readWarnings(db: Database): Promise<string[]> {
   const infrastructure = readInfraWarnings(db).catch(notRead('on infrastructure errors'));
   const constrained = readConstrainedWarnings(db).catch(notRead('on calls that are not trained'));
-  return (await Promise.all([infrastructure, constrained])).flat();
+  const slow = readSlowEngineWarnings(db).catch(notRead('on slow engines'));
+  return (await Promise.all([slow, infrastructure, constrained])).flat();
 }
 
 const notRead =

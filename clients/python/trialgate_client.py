@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
-Outcome = Literal["scored", "truncated", "agent_error", "verifier_error", "infra_error", "cancelled"]
+Outcome = Literal["scored", "truncated", "timed_out", "agent_error", "verifier_error", "infra_error", "cancelled"]
 
 
 class Budgets(TypedDict, total=False):

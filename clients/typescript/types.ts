@@ -1,5 +1,6 @@
 /** Types of Trialgate's API, as in its `/openapi.json`. Times are seconds since the epoch. */
-export type Outcome = 'scored' | 'truncated' | 'agent_error' | 'verifier_error' | 'infra_error' | 'cancelled';
+export type Outcome =
+  'scored' | 'truncated' | 'timed_out' | 'agent_error' | 'verifier_error' | 'infra_error' | 'cancelled';
 
 type Choice = number | { default: number } | 'agent';
 type SamplingName =

@@ -102,12 +102,16 @@ export const runConfig = z
     /** Absent: our own trainer. The server's key is none of a run's settings; the deployment's `trainer_keys` names its place. */
     trainer_server: trainerServer.nullable().default(null),
     truncated: treatment.default('score'),
+    timed_out: treatment.default('score'),
     agent_error: treatment.default('score'),
     /** The most attempts of a trial; a next one follows only a failure that is not the trial's own. */
     max_attempts: count.default(4),
     deadlines: z
       .strictObject({
+        /** The agent's own time. Its waits for the engine do not count. */
         trial: seconds.default(600),
+        /** The most time of an agent with its waits; absent: twice `trial`. */
+        trial_at_most: seconds.optional(),
         group: seconds.default(1800),
         iteration: seconds.default(7200),
         train: seconds.default(21600),

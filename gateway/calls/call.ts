@@ -1,8 +1,10 @@
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { CallStatus } from '../../store/schema.ts';
 import { clientGone, Failure, toFailure } from '../failure.ts';
+import { EMPTY_RESULT } from '../engines/call-result.ts';
 import type { JsonObject } from '../json.ts';
 import type { Counters } from './counters.ts';
+import type { Progress } from './generate.ts';
 import type { CallRequest } from './identify.ts';
 import type { Reservation } from './reserve.ts';
 
@@ -26,6 +28,7 @@ export class Call {
   readonly #controller = new AbortController();
   readonly #onEnd: ((as: CallStatus) => void)[] = [];
   readonly #cutReplies = new Set<number>();
+  #progress: () => Progress = () => NO_PROGRESS;
   #budgetExhausted: Failure | null = null;
   #isWhole = false;
   #isOver = false;
@@ -38,6 +41,16 @@ export class Call {
     this.reservation = reservation;
     this.id = reservation?.callId ?? crypto.randomUUID();
     counters.accepted += 1;
+  }
+
+  /** Returns how far the call is. */
+  get progress(): Progress {
+    return this.#progress();
+  }
+
+  /** Sets who knows how far the call is. */
+  follows(progress: () => Progress): void {
+    this.#progress = progress;
   }
 
   /** Notes that the agent is not shown all tool calls of a reply. */
@@ -115,6 +128,9 @@ export class Call {
     for (const over of this.#onEnd) over(as);
   }
 }
+
+/** That of a call that no engine has. */
+export const NO_PROGRESS: Progress = { placed: null, result: EMPTY_RESULT, parent: null, firstTokenAt: null };
 
 /** A shared value, because an error with a stack for each call would cost more than the rest of its end. */
 const OVER = new Error('the call is over');

@@ -23,6 +23,8 @@ export class Counters {
   readonly refused = new NamedCounts();
   /** Calls whose request forces the form of the reply, by what the gateway did (`enforce` or `hint`) and by field. */
   readonly constrained = { enforce: new NamedCounts(), hint: new NamedCounts() };
+  /** The tokens that completed calls sampled, and the seconds that these took, by engine. A call's wait for its first token is not among them. */
+  readonly sampled = new Map<string, { tokens: number; seconds: number }>();
   /** Trials for which the log already says that such calls are not trained. */
   readonly #reported = new Set<string>();
   readonly conversations = new ConversationCounts();
@@ -34,12 +36,18 @@ export class Counters {
       for (const name of CALL_COUNTS) sum[name] += each[name];
       for (const how of CONTINUATIONS) sum.continuations[how] += each.continuations[how];
       for (const name of CONVERSATION_COUNTS) sum.conversations[name] += each.conversations[name];
+      for (const [engine, { tokens, seconds }] of each.sampled) sum.addSampled(engine, tokens, seconds);
       sum.leftOut.addAll(each.leftOut);
       sum.refused.addAll(each.refused);
       sum.constrained.enforce.addAll(each.constrained.enforce);
       sum.constrained.hint.addAll(each.constrained.hint);
     }
     return sum;
+  }
+
+  addSampled(engine: string, tokens: number, seconds: number): void {
+    const known = this.sampled.get(engine) ?? { tokens: 0, seconds: 0 };
+    this.sampled.set(engine, { tokens: known.tokens + tokens, seconds: known.seconds + seconds });
   }
 
   /** True when nothing was logged for this trial yet. Forgets the oldest trials. */
@@ -72,6 +80,7 @@ export class NamedCounts extends Map<string, number> {
 
 /** The plain counts, which can be copied to another thread. */
 type PlainCounts = Pick<Counters, (typeof CALL_COUNTS)[number] | 'continuations' | 'conversations'> & {
+  sampled: Counters['sampled'];
   leftOut: ReadonlyMap<string, number>;
   refused: ReadonlyMap<string, number>;
   constrained: Record<'enforce' | 'hint', ReadonlyMap<string, number>>;
@@ -108,6 +117,7 @@ export function asMetrics(
     inFlight,
     waiting,
     continuations,
+    sampled,
     leftOut,
     refused,
     constrained,
@@ -116,6 +126,11 @@ export function asMetrics(
   engines: readonly ReplicaLoad[],
   roomWaits: readonly RoomWaits[] = [],
 ): string {
+  // An engine that has left is not named any more.
+  const sampledBy = engines.flatMap(({ engine }) => {
+    const each = sampled.get(engine);
+    return each ? [[JSON.stringify(engine), each] as const] : [];
+  });
   const ended = { completed, failed, cancelled };
   return [
     '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
@@ -159,6 +174,12 @@ export function asMetrics(
     '# TYPE trialgate_conversation_evictions_total counter',
     `trialgate_conversation_evictions_total{of="ids"} ${conversations.released}`,
     `trialgate_conversation_evictions_total{of="trial"} ${conversations.forgotten}`,
+    '# HELP trialgate_engine_tokens_total Tokens that completed calls sampled, by engine.',
+    '# TYPE trialgate_engine_tokens_total counter',
+    ...sampledBy.map(([label, each]) => `trialgate_engine_tokens_total{engine=${label}} ${each.tokens}`),
+    '# HELP trialgate_engine_sampling_seconds_total Seconds of these calls from their first token on, or from their start where replies are not streamed. Tokens by seconds are the speed of one call.',
+    '# TYPE trialgate_engine_sampling_seconds_total counter',
+    ...sampledBy.map(([label, each]) => `trialgate_engine_sampling_seconds_total{engine=${label}} ${each.seconds}`),
     '# HELP trialgate_engine_calls_in_flight Calls that this process has given to an engine.',
     '# TYPE trialgate_engine_calls_in_flight gauge',
     ...engines.map(

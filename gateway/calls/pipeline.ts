@@ -1,16 +1,16 @@
 import type { TrialNow } from '../../store/queries/find-trials.ts';
-import { EMPTY_RESULT } from '../engines/call-result.ts';
 import { budgetExhaustedBody } from './reply/budget-exhausted.ts';
-import { Call } from './call.ts';
+import { Call, NO_PROGRESS } from './call.ts';
 import { CallsUnderWay } from './calls-under-way.ts';
 import type { CallDeps } from './deps.ts';
-import { Generation, type Progress } from './generate.ts';
+import { Generation } from './generate.ts';
 import { identify, locate, type CallRequest } from './identify.ts';
 import { plainReply } from './reply/plain-reply.ts';
 import type { ReceivedCall } from './received.ts';
 import { Recording } from './record.ts';
 import { enterTry, lostReply, replay } from './replay.ts';
 import { budgetExhaustedReply } from './reply/reply-of-failure.ts';
+import { reportLongCall } from './report-long-call.ts';
 import { allowance, releaseReservation, type Allowance } from './reserve.ts';
 import { sampledBody } from './sampling/sampling.ts';
 import { BytesUsedUp } from './budgets/stored-bytes.ts';
@@ -50,6 +50,8 @@ export function callPipeline(deps: CallDeps): (received: ReceivedCall) => Promis
       call.follow(agent.signal);
       // place, generate: gets a replica with the right weights, and asks it for the answer.
       const generation = new Generation(deps, call);
+      call.follows(() => generation.progress);
+      reportLongCall(deps, call);
       // record, reply: the end of the reply is sent once the call is recorded.
       return request.stream
         ? await streamReply(call, generation, recording, { keepAliveMs: deps.settings.keepAliveMs, cut: agent.cut })
@@ -61,8 +63,6 @@ export function callPipeline(deps: CallDeps): (received: ReceivedCall) => Promis
     }
   };
 }
-
-const NO_PROGRESS: Progress = { placed: null, result: EMPTY_RESULT, parent: null, firstTokenAt: null };
 
 const newCall = ({ counters }: CallDeps, trial: TrialNow, request: CallRequest, { reservation }: Allowance): Call =>
   new Call(counters, {

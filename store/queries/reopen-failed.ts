@@ -4,7 +4,7 @@ import type { Database } from '../database.ts';
 import { batches, groups, iterations, trials } from '../schema.ts';
 
 /** The outcomes by which a broken agent or verifier ends a trial. */
-const FAILED: Outcome[] = ['agent_error', 'verifier_error'];
+const FAILED: Outcome[] = ['timed_out', 'agent_error', 'verifier_error'];
 
 /**
  * Lets the failed trials of a run's open groups have a next attempt, after a person has repaired their agent or verifier. Their earlier attempts

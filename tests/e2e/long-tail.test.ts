@@ -238,7 +238,7 @@ test('a trial that was given more time runs past its old deadline', async () => 
   await run({ deadlines: { trial: 3, group: 4 } }, /0\.1-0-[01]$/, async (handle, id, free, world) => {
     await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
     await handle.executeUpdate('extend', { args: [{ trial: `${id}-0.1-0-0`, seconds: 600 }] });
-    await until(async () => (await outcomeOf(`${id}-0.1-0-1`))?.outcome === 'agent_error');
+    await until(async () => (await outcomeOf(`${id}-0.1-0-1`))?.outcome === 'timed_out');
     await delay(2000);
     expect(await outcomeOf(`${id}-0.1-0-0`)).toMatchObject({ outcome: null });
     free();

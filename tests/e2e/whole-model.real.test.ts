@@ -208,7 +208,7 @@ test.each(['langgraph', 'openai-agents'])(
     const task = join(await chanceTasks(join(folder, 'tasks')), 'add');
     const tried = await deployment.trialgate('try', task, '--agent', agent, '--json');
     const trial = z.object({ outcome: z.string(), samples: z.array(z.unknown()) }).parse(JSON.parse(tried));
-    expect(['scored', 'truncated', 'agent_error']).toContain(trial.outcome);
+    expect(['scored', 'truncated', 'timed_out', 'agent_error']).toContain(trial.outcome);
     expect(trial.samples.length).toBeGreaterThan(0);
   },
 );

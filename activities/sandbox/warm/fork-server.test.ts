@@ -214,7 +214,8 @@ def run(task):
     return IMPORT`);
         const before = (await trial()).result;
         const bad = await trial({ trialId: 'bad', limits });
-        expect(bad).toMatchObject({ ending: 'agent_error', reason: expect.stringContaining(reason), result: null });
+        const ending = reason === 'the agent used up its time' ? 'timed_out' : 'agent_error';
+        expect(bad).toMatchObject({ ending, reason: expect.stringContaining(reason), result: null });
         expect(await trial()).toMatchObject({ ending: 'done', result: before });
       },
     );

@@ -109,6 +109,7 @@ class StreamedReply {
     this.#generation = generation;
     this.#recording = recording;
     this.#accumulator = new StreamAccumulator({ n, logprobs: wants.logprobs });
+    call.follows(() => this.progress);
   }
 
   get progress(): Progress {

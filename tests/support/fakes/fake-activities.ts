@@ -128,6 +128,7 @@ export class FakeWorld {
         const [, groupId, trialIndex] = /^(.+)-(\d+)$/.exec(trialId) ?? [];
         return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', trialIndex: Number(trialIndex) };
       },
+      readWait: async () => ({ seconds: 0, isExcuse: false }),
       sealTrial: (input: { trialId: string; attempt: number; outcome: Outcome }) => this.sealTrial(input),
       poolHas: async () => this.hasPool,
       missingVersion: async () => (this.poolWhole ? null : this.published),

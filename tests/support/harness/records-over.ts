@@ -58,6 +58,7 @@ export function recordsOver(world: FakeWorld, place: Place) {
     planEvaluationOnDemand,
     planGroups,
     prepareRun,
+    readWait,
     sealTrial,
     setRunStatus,
   } = allActivities(depsOver(place));
@@ -81,6 +82,7 @@ export function recordsOver(world: FakeWorld, place: Place) {
     planEvaluationOnDemand,
     planGroups,
     prepareRun,
+    readWait,
     sealTrial,
     setRunStatus,
     recordBase: async ({ runId }: { runId: string }) => {

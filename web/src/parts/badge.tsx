@@ -9,6 +9,7 @@ const KINDS: Readonly<Record<string, string>> = {
   cancelled: 'warn',
   scored: 'plain',
   truncated: 'warn',
+  timed_out: 'warn',
   agent_error: 'bad',
   verifier_error: 'bad',
   infra_error: 'bad',

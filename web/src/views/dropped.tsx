@@ -12,6 +12,7 @@ const WHY: Readonly<Record<string, string>> = {
   stale: 'The group was older than the run allows.',
   failed: 'No trial of the group had a valid reward.',
   truncated: 'A budget, a deadline or the model’s context ended the trial.',
+  timed_out: 'The agent used up its own time.',
   agent_error: 'The agent failed.',
   verifier_error: 'The verifier failed.',
   infra_error: 'The deployment failed; the trial was tried again as often as the run allows.',

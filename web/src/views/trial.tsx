@@ -167,7 +167,7 @@ function Place({ trial: { run_id: runId, group_id: groupId } }: { trial: WholeTr
   );
 }
 
-const PHASES = ['sandbox', 'agent', 'verify'];
+const PHASES = { sandbox: 'sandbox', agent: 'agent', engine_wait: 'of it waiting for the engine', verify: 'verify' };
 
 function Facts({ trial }: { trial: WholeTranscript }) {
   const tried = trial.attempts.find(({ attempt }) => attempt === trial.attempt);
@@ -195,8 +195,9 @@ function Facts({ trial }: { trial: WholeTranscript }) {
       <Fact name="Calls">{trial.calls.length}</Fact>
       {tried && Object.keys(tried.seconds).length > 0 && (
         <Fact name="Time">
-          {PHASES.filter((phase) => Object.hasOwn(tried.seconds, phase))
-            .map((phase) => `${phase} ${duration(tried.seconds[phase])}`)
+          {Object.entries(PHASES)
+            .filter(([phase]) => Object.hasOwn(tried.seconds, phase))
+            .map(([phase, text]) => `${text} ${duration(tried.seconds[phase])}`)
             .join(', ')}
         </Fact>
       )}
