@@ -76,6 +76,26 @@ export async function late(stage: Stage): Promise<void> {
   });
 }
 
+/** Trials that wait for their engine: one gets more time and then uses it up, one is excused at its limit, and one at its group's deadline. */
+export async function engineWaits(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  hold(world, /^waited-0|^waited-cut-.*-1$/);
+  const body = async () => {
+    await Promise.all([
+      stage.start('waited', { deadlines: { trial: 2, trial_at_most: 4 }, max_attempts: 2, groups_per_iteration: 1 }),
+      stage.start('waited-cut', { deadlines: { trial: 60, group: 3 }, groups_per_iteration: 1 }),
+    ]);
+    for (const id of ['waited', 'waited-cut']) await stage.ended(id);
+  };
+  let asked = 0;
+  await stage.over(world, body, () => ({
+    readWait: async ({ trialId }: { trialId: string }) => {
+      if (trialId.startsWith('waited-cut')) return { seconds: 3, isExcuse: true };
+      return trialId.endsWith('-0') ? { seconds: asked++ === 0 ? 1.5 : 1, isExcuse: false } : { seconds: 10, isExcuse: true };
+    },
+  }));
+}
+
 /** Trials whose host, engine, sandbox or verifier is lost, until they are out of attempts. */
 export async function retried(stage: Stage): Promise<void> {
   const world = new FakeWorld();
