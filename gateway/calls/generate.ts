@@ -1,6 +1,6 @@
 import type { KeepThinking } from '../../core/sampling-choices.ts';
 import { EMPTY_RESULT, sampledTokens, type CallResult } from '../engines/call-result.ts';
-import type { Answer, Chunk, EngineTraits } from '../engines/engine.ts';
+import type { Answer, Chunk } from '../engines/engine.ts';
 import { EngineFailed } from '../engines/engine-failed.ts';
 import { Exchange } from '../engines/exchange.ts';
 import type { Lease } from '../engines/lease.ts';
@@ -11,10 +11,9 @@ import type { JsonObject } from '../json.ts';
 import type { Call } from './call.ts';
 import { checkPrompt } from './budgets/check-prompt.ts';
 import type { CallDeps } from './deps.ts';
-import { boundTools, checkModel, place, placedOn, traitsOf, type Placed } from './place.ts';
+import { checkModel, place, placedOn, traitsOf, type Placed } from './place.ts';
 import { withOneCall } from './reply/one-call.ts';
 import { reportLeftOut } from './report-left-out.ts';
-import { constraintsOf } from './sampling/constraints.ts';
 
 /** The state of a call that has not ended. */
 export type Progress = {
@@ -125,7 +124,7 @@ export class Generation {
       traits,
       keepThinking,
       hasThinking: state.hasThinking,
-      body: withoutAllThinking(withoutLimitOfCalls(inForce, lease, traits), keepThinking),
+      body: withoutAllThinking(withoutLimitOfCalls(inForce, lease), keepThinking),
       // A turn of which the agent was shown a part is history as its agent has it, not as it was sampled.
       parent: state.parent?.isShownInPart ? null : state.parent,
       ambiguousParents: state.ambiguousParents,
@@ -153,12 +152,11 @@ export class Generation {
 const limitsCalls = ({ parallel_tool_calls: parallel }: JsonObject): boolean => parallel === false;
 
 /**
- * An engine that is told of one call alone may force it by a grammar, or hide the others. Without a grammar in force it is not told: the
+ * An engine that is told of one call alone may force it by a grammar, or hide the others. One whose calls are trained is not told: the
  * gateway leaves out further calls itself, and so knows of them.
  */
-function withoutLimitOfCalls(body: JsonObject, { replica }: Lease, traits: EngineTraits | null): JsonObject {
-  const isTold = replica.engine.whyUntrainable !== null || constraintsOf(body, boundTools(traits)).length > 0;
-  if (isTold || !limitsCalls(body)) return body;
+function withoutLimitOfCalls(body: JsonObject, { replica }: Lease): JsonObject {
+  if (replica.engine.whyUntrainable !== null || !limitsCalls(body)) return body;
   const { parallel_tool_calls: _, ...rest } = body;
   return rest;
 }
