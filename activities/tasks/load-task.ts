@@ -79,10 +79,10 @@ const REFUSED_FILES = [
 
 /**
  * Returns an instruction without the marks at its beginning by which a benchmark is found in training data, and without the empty lines
- * after them, as Harbor shows it (`strip_canary` in `harbor/models/task/task.py`).
+ * after them, as Harbor shows it (`strip_canary` in `harbor/models/task/task.py`). Python reads each end of a line as `\n`.
  */
 function withoutCanary(text: string): string {
-  const lines = text.split('\n');
+  const lines = text.split(/\r\n|\r|\n/);
   const mark = lines.findIndex((line) => !/^(<!--.*canary.*-->|#.*canary.*)$/i.test(line.trim()));
   const marks = mark < 0 ? lines.length : mark;
   const rest = lines.slice(marks);

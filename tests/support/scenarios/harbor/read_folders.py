@@ -1,4 +1,4 @@
-"""Prints what Harbor's own code reads in folders, as JSON: `read_folders.py rewards FOLDER...` or `read_folders.py tasks FOLDER...`."""
+"""Prints what Harbor's own code reads in folders, as JSON: `read_folders.py rewards|tasks FOLDER...`."""
 
 from __future__ import annotations
 
