@@ -142,8 +142,7 @@ async function runAttempt(trial: TrialRun, attempt: OpenAttempt): Promise<Outcom
 
 /**
  * Lets the agent run until the trial's deadline, which a person may move, and which the agent's waits for its engine move up to a limit. An
- * agent that uses up its time is stopped, and its work is verified. One that is stopped while its waits are not used up has not used up its
- * own time, so it runs again.
+ * agent that uses up its own time is stopped, and its work is verified. If own time is left at the limit, the trial gets another attempt.
  */
 async function withinDeadline(trial: TrialRun, key: AttemptKey, run: () => Promise<AgentEnd>): Promise<AgentEnd> {
   // A person may have extended the trial before its agent began.
@@ -162,7 +161,10 @@ async function withinDeadline(trial: TrialRun, key: AttemptKey, run: () => Promi
         for (let until = trial.deadline ?? 0; Date.now() < until; until = trial.deadline ?? 0) {
           await condition(() => trial.deadline !== until, until - Date.now());
         }
+        const asked = trial.deadline;
         const wait = await waitOf(key);
+        // A person may have moved it meanwhile.
+        if (trial.deadline !== asked) continue;
         const more = Math.min(wait.seconds * 1000, most) - granted;
         if (more < LEAST_GRANT_MS) {
           // At the limit, what it waited beyond that is what is left of its own time.

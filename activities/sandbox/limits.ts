@@ -4,7 +4,7 @@ import { processTable } from './process-table.ts';
 
 export type Limits = {
   seconds: number;
-  /** Returns the seconds until now that do not count to `seconds`. At most as many again are added for them. */
+  /** Returns the seconds so far that do not count. They extend the limit to at most twice `seconds`. */
   uncounted?: () => Promise<number>;
   /** The most memory of all its processes, and of one allocation. */
   memoryMb: number;

@@ -110,6 +110,20 @@ test.each<[string, ProcessEnd, Partial<AgentEndEvidence>, string | null, string 
     'engine',
   ],
   [
+    'an agent’s crash after its client gave up a call that waited long is infra_error of the engine',
+    crashed,
+    { unanswered: { ...engine, excusesOnlyCrash: true } },
+    'infra_error',
+    'engine',
+  ],
+  [
+    'an agent’s good end after its client gave up a call that waited long stays a good end',
+    done,
+    { unanswered: { ...engine, excusesOnlyCrash: true } },
+    null,
+    undefined,
+  ],
+  [
     'a trial’s third crash after a call that the engine failed is agent_error when the engines answer other trials',
     crashed,
     { unanswered: engine, earlier: 2 },

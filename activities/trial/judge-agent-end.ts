@@ -19,7 +19,7 @@ export type AgentEndEvidence = {
   /** True when the host could not connect the agent to the gateway, and the agent got no answer after that. */
   hasGatewayFailed: boolean;
   /** A call that failed shortly before the agent's end through no fault of the agent, and after which the agent got no answer. */
-  unanswered: { fault: Exclude<Evidence, 'host'>; reason: string } | null;
+  unanswered: { fault: Exclude<Evidence, 'host'>; reason: string; excusesOnlyCrash?: boolean } | null;
   /** The number of earlier attempts of the trial that ended because of such evidence. */
   earlier: number;
   /** True when the engines have answered a call of the run since this attempt began. */
@@ -63,7 +63,11 @@ export function judgeAgentEnd(
   if (hasGatewayFailed || (isGatewayAway && ending !== 'done')) return infra('gateway', 'the gateway was away');
   if (isMachineOutOfMemory && killed && earlier < MOST_EXCUSED_ATTEMPTS)
     return infra('host', 'the machine ran out of memory');
-  if (unanswered && (earlier < MOST_EXCUSED_ATTEMPTS || !enginesAnswer))
+  if (
+    unanswered &&
+    !(unanswered.excusesOnlyCrash && ending === 'done') &&
+    (earlier < MOST_EXCUSED_ATTEMPTS || !enginesAnswer)
+  )
     return infra(unanswered.fault, `its last call failed: ${unanswered.reason}`);
   if (ending === 'timed_out' && waited !== null) return infra('engine', waited);
   return { outcome: ending === 'done' ? null : ending, reason };

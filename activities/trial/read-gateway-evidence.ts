@@ -1,5 +1,6 @@
 import { and, eq, gte, inArray, isNotNull, sql, type SQL } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
+import { readEngineWait } from '../../store/queries/read-engine-wait.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, calls } from '../../store/schema.ts';
 import type { AgentEndEvidence } from './judge-agent-end.ts';
@@ -13,6 +14,8 @@ type EndedAttempt = {
 
 /** An agent that runs longer than this after a failed call did not end because of that call. */
 const BEFORE_ITS_END_MS = 120_000;
+/** A client that gives up earlier than this has not waited long. */
+const LEAST_WAIT_SECONDS = 10;
 
 /** Reads the gateway's records of an attempt that just ended. They are evidence of whose fault the end is. */
 export async function readGatewayEvidence(
@@ -39,12 +42,15 @@ export async function readGatewayEvidence(
     )
     .orderBy(sql`${calls.seq} desc`)
     .limit(1);
-  const { fault, reason } = failed ?? (await refusedByStore(db, { trialId, attempt }, ofAttempt)) ?? {};
+  const refused = failed ?? (await refusedByStore(db, { trialId, attempt }, ofAttempt));
+  const waited = refused ? null : await waitedInVain(db, { trialId, attempt });
+  const { fault, reason } = refused ?? waited ?? {};
   const earlier = await countExcused(db, trialId);
   if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store')
     return { hasGatewayFailed, unanswered: null, earlier, enginesAnswer: true };
   const enginesAnswer = await doEnginesAnswer(db, trialId);
-  return { hasGatewayFailed, unanswered: { fault, reason: reason ?? fault }, earlier, enginesAnswer };
+  const unanswered = { fault, reason: reason ?? fault, ...(waited && { excusesOnlyCrash: true }) };
+  return { hasGatewayFailed, unanswered, earlier, enginesAnswer };
 }
 
 /** Counts the attempts of a trial that such evidence has excused. */
@@ -62,6 +68,28 @@ export async function doEnginesAnswer(db: Database, trialId: string): Promise<bo
     where own.id = ${trialId} and coalesce(others.sealed_at, now()) >= own.attempt_opened_at and calls.status = 'completed' and calls.ended_at >= own.attempt_opened_at
     limit 1`);
   return rows.length > 0;
+}
+
+/**
+ * Returns a fault of the engine if the agent's client gave up the attempt's last call a short time ago, after a long wait that other trials
+ * had too. A wait of its own calls alone is no evidence, because an agent can make one. Nor does it excuse an agent that ended well, which
+ * could run again that way when its work is bad.
+ */
+async function waitedInVain(
+  db: Database,
+  key: Pick<EndedAttempt, 'trialId' | 'attempt'>,
+): Promise<{ fault: 'engine'; reason: string } | null> {
+  const [last] = await db
+    .select({ status: calls.status, startedAt: calls.startedAt, endedAt: calls.endedAt })
+    .from(calls)
+    .where(and(eq(calls.trialId, key.trialId), eq(calls.attempt, key.attempt)))
+    .orderBy(sql`${calls.seq} desc`)
+    .limit(1);
+  if (last?.status !== 'cancelled' || Date.now() - last.endedAt.getTime() > BEFORE_ITS_END_MS) return null;
+  const seconds = (last.endedAt.getTime() - last.startedAt.getTime()) / 1000;
+  const wait = await readEngineWait(db, { ...key, since: last.startedAt });
+  if (seconds < LEAST_WAIT_SECONDS || !wait.isShared || wait.seconds < seconds / 2) return null;
+  return { fault: 'engine', reason: `it gave up a call after ${Math.round(seconds)} s` };
 }
 
 /**

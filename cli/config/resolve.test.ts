@@ -10,7 +10,7 @@ beforeAll(() => (cwd = mkdtempSync(path.join(os.tmpdir(), 'config-'))));
 beforeEach(() => yaml(''));
 afterAll(() => rmSync(cwd, { recursive: true }));
 
-function yaml(content: string): void {
+function yaml(content: string | Buffer): void {
   writeFileSync(path.join(cwd, 'trialgate.yaml'), content);
 }
 
@@ -38,6 +38,11 @@ describe('sources of a deployment’s settings', () => {
       'TRIALGATE_TEMPORAL_PORT',
       '--postgres-port',
     ]);
+  });
+
+  it('a trialgate.yaml that is not UTF-8 is refused by line and column', () => {
+    yaml(Buffer.from('gateway_port: 1001\nmodel: caf\xe9\n', 'latin1'));
+    expect(faultOf({})).toMatch(/^trialgate\.yaml:2:11: not UTF-8/);
   });
 
   it('`engine_args` are the same from a list in trialgate.yaml and from an environment variable', () => {

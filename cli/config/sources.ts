@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { isMap, isScalar, LineCounter, parseDocument } from 'yaml';
 import { TrialgateError } from '../../core/errors.ts';
+import { decodeUtf8 } from '../../core/utf8.ts';
 import { valueOfText } from '../../gateway/settings.ts';
 import { SETTING_KEYS, flagOf, settingOf, variableOf, type SettingKey } from './settings.ts';
 
@@ -34,14 +35,15 @@ export function fromFlags(flags: Partial<Record<SettingKey, string>>): Source {
 /** Reads the file named with --config, or `trialgate.yaml` in `cwd` if it exists. */
 export function fromFile(cwd: string, named: string | undefined): Source {
   const file = path.resolve(cwd, named ?? 'trialgate.yaml');
-  let content: string;
+  let content: Buffer;
   try {
-    content = readFileSync(file, 'utf8');
+    content = readFileSync(file);
   } catch (cause) {
     if (!named) return {};
     throw new TrialgateError('bad_input', `cannot read the configuration ${file}: ${messageOf(cause)}`);
   }
-  return parseFile(path.relative(cwd, file) || file, content);
+  const name = path.relative(cwd, file) || file;
+  return parseFile(name, decodeUtf8(content, name));
 }
 
 function parseFile(name: string, content: string): Source {

@@ -58,10 +58,11 @@ async function firstTask(source: TaskSource, sandbox: SandboxSetting): Promise<s
 
 async function requireWorking(id: string, { db }: TryoutPlace): Promise<void> {
   const { outcome, reason, agent, task } = await readTrialRecord(db, id);
-  if (outcome === 'scored' || outcome === 'truncated' || outcome === 'timed_out') return;
+  if (outcome === 'scored' || outcome === 'truncated') return;
   const made = await db.select({ status: calls.status, reason: calls.reason }).from(calls).where(eq(calls.trialId, id));
   // An agent may fail because of the model's reply. Then it still works.
-  if (outcome === 'agent_error' && made.some(({ status }) => status === 'completed')) return;
+  if ((outcome === 'agent_error' || outcome === 'timed_out') && made.some(({ status }) => status === 'completed'))
+    return;
   const failed = made.find(({ status }) => status === 'failed')?.reason;
   const what =
     outcome === 'verifier_error'

@@ -3,10 +3,13 @@ import { innermost } from '../../workflows/describe.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { progressLine } from '../progress.ts';
 import { readRunRecord } from '../show/run-record.ts';
+import { slowEngineWarnings } from '../show/slow-engines.ts';
+import { readEngineSpeeds } from '../../store/queries/read-engine-speeds.ts';
 import type { DeploymentClients } from './connect.ts';
 import { progressTexts, readProgress } from './run-progress.ts';
 import { readStepProgress } from './step-progress.ts';
 
+const WARN_MS = 15_000;
 const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
 
 /**
@@ -18,6 +21,8 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
   const line = progressLine();
   const handle = client.workflow.getHandle(runId);
   let iterationsPrinted = 0;
+  let warnedAt = Date.now();
+  const warned = new Set<string>();
   try {
     for (;;) {
       const report = await handle.query<RunStatusReport>('status').catch(() => null);
@@ -25,6 +30,7 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
       if (progress) {
         line.show(...progressTexts(runId, progress, report, await readStepProgress(client, report)));
         iterationsPrinted = await printIterations(iterationsPrinted);
+        if (Date.now() - warnedAt >= WARN_MS) await warnOfSlowEngines();
         if (ENDED.includes(progress.status)) return throwUnlessCompleted(runId, progress.status, progress.reason);
       } else if (await endedEarly()) {
         return throwUnlessCompleted(runId, 'failed', await reasonOf());
@@ -43,6 +49,15 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
       line.print(`iteration ${row.iteration}: reward mean ${mean}, policy ${row.trained_version} published`);
     }
     return done.length;
+  }
+  /** Warns once of each engine. */
+  async function warnOfSlowEngines(): Promise<void> {
+    warnedAt = Date.now();
+    for (const speed of await readEngineSpeeds(db, runId).catch(() => []))
+      for (const warning of warned.has(speed.engine) ? [] : slowEngineWarnings([speed])) {
+        warned.add(speed.engine);
+        line.print(`WARNING: ${warning}`);
+      }
   }
   async function endedEarly(): Promise<boolean> {
     const description = await handle.describe().catch(() => null);

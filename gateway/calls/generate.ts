@@ -125,7 +125,7 @@ export class Generation {
       keepThinking,
       hasThinking: state.hasThinking,
       body: withoutAllThinking(withoutLimitOfCalls(inForce, lease), keepThinking),
-      // A turn of which the agent was shown a part is history as its agent has it, not as it was sampled.
+      // If the agent saw only a part of a turn, the next prompt has what it saw.
       parent: state.parent?.isShownInPart ? null : state.parent,
       ambiguousParents: state.ambiguousParents,
       checkPrompt: (prompt: readonly number[] | null) => checkPrompt(trial, prompt),

@@ -192,9 +192,11 @@ export class Recording {
   #countCompleted(record: CallRecord): void {
     reportConstrained(this.#deps, record);
     const { engine, stream, startedAt, firstTokenAt, endedAt, choices } = record;
-    const from = (stream ? firstTokenAt : null) ?? startedAt;
     const tokens = choices.reduce((sum, { completionTokenIds }) => sum + (completionTokenIds?.length ?? 0), 0);
-    if (engine) this.#deps.counters.addSampled(engine, tokens, (endedAt.getTime() - from.getTime()) / 1000);
+    const afterFirst = stream && firstTokenAt ? endedAt.getTime() - firstTokenAt.getTime() : 0;
+    // A stream may come whole too: its first token then comes with its last.
+    const ms = afterFirst > tokens / 2 ? afterFirst : endedAt.getTime() - startedAt.getTime();
+    if (engine) this.#deps.counters.addSampled(engine, tokens, ms / 1000);
     if (record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
   }
 

@@ -13,6 +13,8 @@ export type EngineSpeed = {
 
 /** A reply that takes so many times longer than the median one waits. */
 const TIMES_USUAL = 4;
+/** Faster than any engine samples one reply: its tokens came at once (`core/engine-wait.ts`). */
+const WHOLE_SECONDS_PER_TOKEN = 0.0005;
 /** A shorter reply says little about the speed. */
 const LEAST_TOKENS = 16;
 
@@ -20,22 +22,28 @@ const LEAST_TOKENS = 16;
 export async function readEngineSpeeds(db: Database, runId: string): Promise<EngineSpeed[]> {
   const { rows } = await db.execute<Record<keyof EngineSpeed, unknown>>(sql`
     with ended as (
-      select call.engine, length(call.completion_token_ids) / 4 as tokens, extract(epoch from call.ended_at - call.started_at) as seconds,
-        extract(epoch from call.ended_at - case when call.stream then coalesce(call.first_token_at, call.started_at) else call.started_at end) as sampling
+      select call.engine, call.stream, length(call.completion_token_ids) / 4 as tokens, extract(epoch from call.ended_at - call.started_at) as seconds,
+        -- A stream may come whole too, as where the engine's parser needs all of a reply.
+        call.stream and extract(epoch from call.ended_at - call.first_token_at) >= length(call.completion_token_ids) / 4 * ${WHOLE_SECONDS_PER_TOKEN}::float8 as streamed,
+        extract(epoch from call.ended_at - coalesce(call.first_token_at, call.started_at)) as after_first
       from ${trials} trial join ${calls} call on call.trial_id = trial.id and call.attempt = trial.attempt
       where trial.run_id = ${runId} and coalesce(trial.sealed_at, now()) > now() - interval '10 minutes' and call.status = 'completed'
         and call.ended_at > now() - interval '10 minutes'
     ),
-    usual as (select coalesce(percentile_cont(0.5) within group (order by seconds), 0) as seconds from ended),
+    usual as (
+      select coalesce(percentile_cont(0.5) within group (order by seconds) filter (where streamed is not true), 0) as seconds,
+        coalesce(bool_and(streamed is not true) filter (where stream), false) as streams_whole
+      from ended
+    ),
     under_way as (
       select engine, tokens, extract(epoch from now() - coalesce(first_token_at, started_at)) as sampling,
         -- Whether a reply that is not streamed has begun is not known: it waits when it takes far longer than usual.
-        case when first_token_at is not null then 0 when stream then extract(epoch from now() - started_at)
+        case when first_token_at is not null then 0 when stream and not usual.streams_whole then extract(epoch from now() - started_at)
           else greatest(0, extract(epoch from now() - started_at) - ${TIMES_USUAL} * usual.seconds) end as waited
       from ${longCalls}, usual where run_id = ${runId} and seen_at > now() - interval '30 seconds'
     ),
     speeds as (
-      select engine, tokens / greatest(sampling, 0.001) as speed from ended where tokens >= ${LEAST_TOKENS}
+      select engine, tokens / greatest(case when streamed then after_first else seconds end, 0.001) as speed from ended where tokens >= ${LEAST_TOKENS}
       union all select engine, tokens / greatest(sampling, 0.001) from under_way where tokens > 0
     ),
     engines as (select engine from ended union select engine from under_way)

@@ -73,7 +73,7 @@ test.each<[string, JsonObject[], string[], JsonObject[]]>([
     [...MESSAGE, ...CALLED, ...CALLED, 'incomplete'],
     [
       { type: 'message', status: 'completed' },
-      { type: 'function_call', call_id: 'a', arguments: '{"x' },
+      { type: 'function_call', call_id: 'a', arguments: '{"x', status: 'incomplete' },
       { type: 'function_call', call_id: 'b', arguments: '{', status: 'incomplete' },
     ],
   ],

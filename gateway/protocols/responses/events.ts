@@ -1,6 +1,6 @@
 import type { TokenChunk } from '../../engines/engine.ts';
 import { errorBody, type Failure } from '../../failure.ts';
-import { isObject, type JsonObject } from '../../json.ts';
+import { isObject, parseObject, type JsonObject } from '../../json.ts';
 import { asTypedEvent } from '../../reply-formats.ts';
 import { CallsInOrder } from '../calls-in-order.ts';
 import type { EventWriter } from '../protocol.ts';
@@ -30,6 +30,8 @@ export class ResponseEvents implements EventWriter {
   /** Texts and thinking that came while a tool call was open, which may continue. */
   #waiting: (() => void)[] = [];
   #finish: unknown = null;
+  /** The status of a call without all of its arguments. */
+  #cutCalls: 'completed' | 'incomplete' = 'completed';
   #usage: unknown = null;
   #number = 0;
   #events = '';
@@ -60,8 +62,9 @@ export class ResponseEvents implements EventWriter {
 
   end(): string {
     this.#start({});
-    for (const part of this.#calls.end()) this.#call(part);
     const status = this.#finish === 'length' ? 'incomplete' : 'completed';
+    this.#cutCalls = status;
+    for (const part of this.#calls.end()) this.#call(part);
     this.#close(status);
     this.#add(`response.${status}`, { response: this.#response(status) });
     return this.#take();
@@ -117,7 +120,7 @@ export class ResponseEvents implements EventWriter {
   #call(call: ToolCall): void {
     let open = this.#open;
     if (!open?.call || open.call.index !== call.index) {
-      this.#close();
+      this.#close(parseObject(open?.text ?? '') === null ? this.#cutCalls : 'completed');
       const tool = this.#tools.find(({ name }) => name === call.name) ?? null;
       const type = tool?.kind === 'custom' ? 'custom_tool_call' : 'function_call';
       open = this.#begin(type, (id) => callItem({ id, call, tool, given: '', status: 'in_progress' }), call, tool);

@@ -167,7 +167,12 @@ function Place({ trial: { run_id: runId, group_id: groupId } }: { trial: WholeTr
   );
 }
 
-const PHASES = { sandbox: 'sandbox', agent: 'agent', engine_wait: 'of it waiting for the engine', verify: 'verify' };
+const PHASES = {
+  sandbox: 'sandbox',
+  agent: 'agent',
+  engine_wait: 'waiting for the engine (within agent)',
+  verify: 'verify',
+};
 
 function Facts({ trial }: { trial: WholeTranscript }) {
   const tried = trial.attempts.find(({ attempt }) => attempt === trial.attempt);
