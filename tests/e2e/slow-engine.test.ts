@@ -105,7 +105,7 @@ async function call({ runId, trialId, attempt }: Agent, seconds: number, constra
 }
 
 test('an agent’s waits for the engine do not count to its time, and its record says how long it waited', async () => {
-  const runId = await run({ trial: 2, trial_at_most: 60 }, (at) => call(at, 6));
+  const runId = await run({ trial: 4, trial_at_most: 60 }, (at) => call(at, 8));
   const ends = await endsOf(runId);
   expect(ends.map(({ outcome }) => outcome)).toEqual(['scored', 'scored']);
   for (const { seconds } of ends) expect(seconds['engine_wait']).toBeGreaterThan(4);
@@ -125,7 +125,7 @@ test('an agent that uses up its own time is timed_out, and its work is verified'
 
 test('a trial that reaches its limit while its own time is left because it waits for a stuck engine is no work of its agent: it gets no reward, and the run’s status says what is slow', async () => {
   let warnings: string[] = [];
-  const runId = await run({ trial: 1, trial_at_most: 3 }, async (at) => {
+  const runId = await run({ trial: 4, trial_at_most: 8 }, async (at) => {
     await Promise.all([
       call(at, 60),
       delay(2000).then(async () => (warnings = slowEngineWarnings(await readEngineSpeeds(store.db, at.runId)))),
