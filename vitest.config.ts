@@ -2,6 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { deviceOf } from './cli/supervisor/device.ts';
+import { LongestFirst } from './tests/run/longest-first.ts';
 
 const filesWith = (pattern: RegExp, files: string): string[] =>
   globSync(files, { cwd: import.meta.dirname, exclude: ['**/node_modules/**'] }).filter((file) =>
@@ -24,14 +25,15 @@ const onTemporal = filesWith(/useTemporal\(|startTemporal\(/, '**/*.test.ts').fi
 
 /** The tests that start Python, which `npm run test:fast` leaves out where it is not installed. */
 const needPython = process.env['TRIALGATE_TEST_WITHOUT_PYTHON']
-  ? filesWith(/INSTALLS\.python|killLoggerPrograms/, '**/*.test.ts')
+  ? filesWith(/INSTALLS\.python|killLoggerPrograms|useTrlCases/, '**/*.test.ts')
   : [];
 
 /**
- * The number of workers for tests that wait as much as they compute. On 2 cores two leave the processor idle for a third of the time, and with
- * four beside another suite single tests come near their limit.
+ * The numbers of workers for tests that wait as much as they compute. On 2 cores two leave the processor idle for a third of the time, and with
+ * four beside another suite single tests come near their limit. Temporal's run alone and wait more.
  */
 const MORE_WORKERS = Math.max(3, availableParallelism());
+const TEMPORAL_WORKERS = Math.max(4, availableParallelism());
 
 const SIGNAL = ['tests/support/harness/signal-setup.ts'];
 const SETUPS = ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'];
@@ -46,6 +48,7 @@ const limits = (seconds: number) => ({
 export default defineConfig({
   test: {
     maxWorkers: '100%',
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         test: {
@@ -68,7 +71,7 @@ export default defineConfig({
           setupFiles: SIGNAL,
           globalSetup: [...SETUPS, 'tests/support/harness/temporal-setup.ts'],
           isolate: false,
-          maxWorkers: MORE_WORKERS,
+          maxWorkers: TEMPORAL_WORKERS,
           ...limits(90),
         },
       },

@@ -6,7 +6,7 @@ import { WORKERD_IN_GATE } from './workerd-in-gate.ts';
 /** The areas of `npm test`, which CI runs: the gate. */
 export const GATE_AREAS = ['checks', 'fast', 'temporal', 'workerd', 'main-job'] as const;
 /** The areas of `npm run test:all`: those of the gate, with workerd as a whole, and the long and the many. */
-export const ALL_AREAS = [...GATE_AREAS, 'clients', 'sandboxes', 'runs', 'trainer', 'page'] as const;
+export const ALL_AREAS = [...GATE_AREAS, 'sglang', 'clients', 'sandboxes', 'runs', 'trainer', 'page'] as const;
 export type Area = (typeof ALL_AREAS)[number];
 
 /** One command that tests. `files` limits vitest to files whose paths contain one of them. */
@@ -29,8 +29,9 @@ export const REAL_FILES: Partial<Record<Area, readonly string[]>> = {
       (name) => `tests/e2e/${name}.real.test.ts`,
     ),
     'bench/chaos/',
+    'bench/relay/',
   ],
-  trainer: ['tests/e2e/trl.real.test.ts'],
+  trainer: ['tests/e2e/trl.real.test.ts', 'clients/trl/'],
   page: ['web/', 'cli/log/'],
 };
 
@@ -59,10 +60,7 @@ export const whileInstalling = (all: boolean): Suite[] => [
 
 /** Suites of two lanes that run side by side, because fast tests wait more than they compute. */
 export const SIDE_BY_SIDE: readonly (readonly Suite[])[] = [
-  [
-    { name: 'fast', area: 'fast', kind: 'vitest', project: 'fast' },
-    { name: 'sglang', area: 'fast', kind: 'vitest', project: 'sglang' },
-  ],
+  [{ name: 'fast', area: 'fast', kind: 'vitest', project: 'fast' }],
   [
     { name: 'ruff', area: 'checks', kind: 'check', command: check('ruff', 'ruff-format'), inPython: true },
     { name: 'licenses', area: 'checks', kind: 'check', command: check('npm-licenses', 'python-licenses') },
@@ -81,6 +79,7 @@ export const SIDE_BY_SIDE: readonly (readonly Suite[])[] = [
 export const ALONE: readonly Suite[] = [
   { name: 'temporal', area: 'temporal', kind: 'vitest', project: 'temporal' },
   real('main-job'),
+  { name: 'sglang', area: 'sglang', kind: 'vitest', project: 'sglang' },
   real('clients'),
   real('sandboxes'),
   real('runs'),

@@ -1,6 +1,9 @@
 import { Connection } from '@temporalio/client';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
 import { INSTALLS } from '../../../cli/folders.ts';
 import { TEMPORAL_POLLING } from '../../../cli/supervisor/components/temporal.ts';
@@ -13,10 +16,15 @@ const READY_MS = 120_000;
 /** A workflow's history is deleted only after the server has noted that the workflow's earlier tasks are done, by default twice a minute. */
 const EARLY_DELETION = ['--dynamic-config-value', 'history.transferProcessorUpdateAckInterval="1s"'];
 
-/** Starts the Temporal server that all test files of a run share. It keeps its data in memory, so it can end at once. */
+/** The server takes a fifth less processor time for a task with a file of this mode than with a database in memory. */
+const WITHOUT_SYNC = ['journal_mode=WAL', 'synchronous=OFF'].flatMap((pragma) => ['--sqlite-pragma', pragma]);
+
+/** Starts the Temporal server that all test files of a run share. Its data are in a temporary file that is never read again, so it can end at once. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const port = await freePort(HOST);
-  const place = ['--ip', HOST, '--port', `${port}`, '--headless', '--disable-config-file'];
+  const folder = await mkdtemp(join(tmpdir(), 'trialgate-temporal-'));
+  const data = ['--db-filename', join(folder, 'temporal.db'), ...WITHOUT_SYNC];
+  const place = ['--ip', HOST, '--port', `${port}`, '--headless', '--disable-config-file', ...data];
   const server = spawn(
     INSTALLS.temporal,
     ['server', 'start-dev', ...place, '--log-level', 'error', ...TEMPORAL_POLLING, ...EARLY_DELETION],
@@ -38,6 +46,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
     process.off('exit', end);
     end();
     await exited;
+    await rm(folder, { recursive: true });
   };
 }
 

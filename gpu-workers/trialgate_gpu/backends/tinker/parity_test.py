@@ -27,6 +27,8 @@ from ...publish import publish_policy
 from ...settings import parse_settings
 from ..conformance_test import GIVEN_URL, Subject, model, served, subject  # noqa: F401
 
+pytestmark = pytest.mark.processes
+
 ONLY_TINKER = pytest.mark.parametrize("subject", ["tinker"], indirect=True)
 # Both compute in float32. A tensor that was rounded to bfloat16 somewhere would differ by 4e-3.
 TOLERANCE = 1e-3
@@ -65,7 +67,7 @@ def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) 
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.gate),
         {"objective": "gspo"},
         {"objective": "cispo", "loss_agg_mode": "seq-mean-token-mean"},
         {"ppo_mini_batch_size": 4, "rollout_is": "sequence"},
@@ -111,6 +113,7 @@ def distance_of(one: Canary, other: Canary) -> float:
     return float(np.abs(np.subtract(one.logprobs, other.logprobs)).mean())
 
 
+@pytest.mark.gate
 @ONLY_TINKER
 def test_a_version_of_a_server_is_published_to_engines_as_an_adapter(subject: Subject, tmp_path: Path):  # noqa: F811
     base = subject.base()["checkpoint"]
