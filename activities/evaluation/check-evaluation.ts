@@ -1,31 +1,40 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { inArray } from 'drizzle-orm';
-import { groups } from '../../store/schema.ts';
+import { and, eq, inArray } from 'drizzle-orm';
+import type { Database } from '../../store/database.ts';
+import { calls, groups, trials, type Outcome } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import type { GroupPlan } from '../rollout/group-plan.ts';
 import { commonReason, readGroupTrials } from '../rollout/group-trials.ts';
 
 export type EvaluatedGroup = Pick<GroupPlan, 'id' | 'size'>;
 
+/** Ends of a trial that say nothing about a model which never replied. */
+const WITHOUT_REPLY: readonly (Outcome | null)[] = ['agent_error', 'timed_out', 'cancelled'];
+
 /**
  * Refuses an evaluation when most of its trials ended as `infra_error`, because it says nothing about its version. Those trials run again
- * with their groups. A verifier that gives no reward is no reason, because it would give none the next time either.
+ * with their groups. A verifier that gives no reward is no reason, because it would give none the next time either. Refuses also one in which
+ * every agent failed before it got a reply: the trials of the run would fail in the same way.
  */
 export const checkEvaluation =
   (deps: Pick<Deps, 'db'>) =>
   async (input: { groups: EvaluatedGroup[] }): Promise<void> => {
-    const all = await readGroupTrials(
-      deps.db,
-      inArray(
-        groups.id,
-        input.groups.map(({ id }) => id),
-      ),
-    );
+    const ids = input.groups.map(({ id }) => id);
+    const all = await readGroupTrials(deps.db, inArray(groups.id, ids));
     const planned = input.groups.reduce((sum, { size }) => sum + size, 0);
     const failed = all.filter(({ outcome }) => outcome === 'infra_error');
     // A trial that no host opened has no row.
     const bad = failed.length + planned - all.length;
-    if (bad * 2 <= planned) return;
+    if (bad * 2 <= planned) {
+      const isWithoutReply = all.length > 0 && all.every(({ outcome }) => WITHOUT_REPLY.includes(outcome));
+      if (isWithoutReply && !(await hasReply(deps.db, ids)))
+        throw ApplicationFailure.create({
+          type: 'no_reply',
+          message: `none of the evaluation's ${planned} trials got a reply of the model: ${commonReason(all)}`,
+          nonRetryable: true,
+        });
+      return;
+    }
     const why = failed.length > 0 ? commonReason(failed) : 'no host opened a sandbox for them';
     throw ApplicationFailure.create({
       type: 'most_trials_failed',
@@ -33,3 +42,14 @@ export const checkEvaluation =
       nonRetryable: true,
     });
   };
+
+/** True when a trial of these groups has a completed call. */
+async function hasReply(db: Database, groupIds: string[]): Promise<boolean> {
+  const found = await db
+    .select({ id: calls.id })
+    .from(calls)
+    .innerJoin(trials, eq(trials.id, calls.trialId))
+    .where(and(inArray(trials.groupId, groupIds), eq(calls.status, 'completed')))
+    .limit(1);
+  return found.length > 0;
+}
