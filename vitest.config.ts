@@ -28,12 +28,8 @@ const needPython = process.env['TRIALGATE_TEST_WITHOUT_PYTHON']
   ? filesWith(/INSTALLS\.python|killLoggerPrograms|useTrlCases/, '**/*.test.ts')
   : [];
 
-/**
- * The numbers of workers for tests that wait as much as they compute. On 2 cores two leave the processor idle for a third of the time, and with
- * four beside another suite single tests come near their limit. Temporal's run alone and wait more.
- */
-const MORE_WORKERS = Math.max(3, availableParallelism());
-const TEMPORAL_WORKERS = Math.max(4, availableParallelism());
+/** The number of workers for tests that wait as much as they compute. On 2 cores three leave the processors idle for a fifth of the time. */
+const MORE_WORKERS = Math.max(4, availableParallelism());
 
 const SIGNAL = ['tests/support/harness/signal-setup.ts'];
 const SETUPS = ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'];
@@ -71,7 +67,7 @@ export default defineConfig({
           setupFiles: SIGNAL,
           globalSetup: [...SETUPS, 'tests/support/harness/temporal-setup.ts'],
           isolate: false,
-          maxWorkers: TEMPORAL_WORKERS,
+          maxWorkers: MORE_WORKERS,
           ...limits(90),
         },
       },

@@ -8,7 +8,7 @@ import { agentsFolder } from '../activities/sandbox/agents-folder.ts';
 import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
 import { listAgents, loadAgent } from '../activities/sandbox/load-agent.ts';
 import { runAgentProcess, type AgentResult } from '../activities/sandbox/run-agent-process.ts';
-import { isolations, temporaryHome, writeFiles } from '../tests/support/harness/sandbox-fixtures.ts';
+import { testedIsolations, temporaryHome, writeFiles } from '../tests/support/harness/sandbox-fixtures.ts';
 import type { RowTask, Task } from '../core/task.ts';
 import { loadTask } from '../activities/tasks/load-task.ts';
 
@@ -64,7 +64,7 @@ test('every bundled agent is in the table of docs/agents.md, and its file is val
   }
 });
 
-describe.each(await isolations())('$kind', (isolation) => {
+describe.each(await testedIsolations())('$kind', (isolation) => {
   const run = (name: string, ...replies: Reply[]): Promise<Run> =>
     runOn(task, join(agentsFolder, `${name}.yaml`), ...replies);
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { commitFiles, gitIn, newRepository } from '../../tests/support/harness/git-repository.ts';
 import {
-  isolations,
+  testedIsolations,
   sandboxWith,
   shell,
   taskWith,
@@ -19,7 +19,7 @@ import type { Sandbox } from '../sandbox/empty-sandbox.ts';
 import { verify } from '../sandbox/verify.ts';
 
 /** Root's sandboxes always have a user of their own. */
-const all = (await isolations()).filter(({ kind }) => kind !== 'none' || process.getuid?.() !== 0);
+const all = (await testedIsolations()).filter(({ kind }) => kind !== 'none' || process.getuid?.() !== 0);
 const FUTURE = 'the answer of the future';
 
 /** A repository whose wanted commit is in the middle: commits before and after it, another branch, tags, a note and a stash. */

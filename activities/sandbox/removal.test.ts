@@ -10,7 +10,7 @@ import type { Sandbox } from './empty-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import { sweepSandboxes } from './sweep-sandboxes.ts';
 import {
-  isolations,
+  testedIsolations,
   sandboxWith,
   shell,
   taskWith,
@@ -47,7 +47,7 @@ async function fresh(): Promise<{ home: string; sandbox: Sandbox }> {
 
 afterEach(() => void vi.restoreAllMocks());
 
-describe.each(await isolations())('$kind', (here) => {
+describe.each(await testedIsolations())('$kind', (here) => {
   test.each(Object.entries(LEFT_BEHIND))(
     'the work of an agent that leaves %s is verified, and removing its sandbox leaves no file',
     async (_, code) => {

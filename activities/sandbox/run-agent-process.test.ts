@@ -4,10 +4,15 @@ import { describe, expect, test } from 'vitest';
 import { agentFile, type AgentFile } from '../../core/run-config/agent-file.ts';
 import { loadAgent } from './load-agent.ts';
 import { runAgentProcess, type AgentResult } from './run-agent-process.ts';
-import { isolations, sandboxWith, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import {
+  testedIsolations,
+  sandboxWith,
+  taskWith,
+  temporaryHome,
+} from '../../tests/support/harness/sandbox-fixtures.ts';
 import { bubblewrapBackend } from './bubblewrap-backend.ts';
 
-describe.each(await isolations())('$kind', (isolation) => {
+describe.each(await testedIsolations())('$kind', (isolation) => {
   /** Runs an agent in a sandbox that has these files and the instruction. */
   async function run(
     agent: Partial<AgentFile> & Pick<AgentFile, 'command'>,

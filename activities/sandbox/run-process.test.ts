@@ -8,7 +8,13 @@ import type { Sandbox } from './empty-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import { MARKER } from './kill-tree.ts';
 import { processesWith } from './process-table.ts';
-import { isolations, sandboxWith, shell, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import {
+  isolations,
+  sandboxWith,
+  shell,
+  temporaryHome,
+  testedIsolations,
+} from '../../tests/support/harness/sandbox-fixtures.ts';
 import { openBackend } from './backends.ts';
 
 const backend = await openBackend();
@@ -21,7 +27,7 @@ async function fresh(): Promise<Sandbox> {
   return sandboxWith(folder.home, {});
 }
 
-describe.each(await isolations())('$kind', (isolation) => {
+describe.each(await testedIsolations())('$kind', (isolation) => {
   test('an aborted command in a sandbox ends with every process of the sandbox, also one that called setsid', async () => {
     const sandbox = await fresh();
     const controller = new AbortController();

@@ -3,14 +3,14 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { readInvariants } from '../../cli/checks/references/invariants.ts';
 import { REPOSITORY } from '../../core/repository.ts';
-import { ALONE, GATE_AREAS } from './suites.ts';
+import { GATE_AREAS, LAST, SIDE_BY_SIDE } from './suites.ts';
 import { WORKERD_IN_GATE } from './workerd-in-gate.ts';
 
 const read = (file: string): string => readFileSync(path.join(REPOSITORY, file), 'utf8');
 const invariants = readInvariants(read('docs/invariants.md'));
-const realInGate = ALONE.filter(({ area }) => GATE_AREAS.some((each) => each === area)).flatMap((suite) =>
-  suite.kind === 'vitest' ? (suite.files ?? []) : [],
-);
+const realInGate = [...SIDE_BY_SIDE.flat(), ...LAST]
+  .filter(({ area }) => GATE_AREAS.some((each) => each === area))
+  .flatMap((suite) => (suite.kind === 'vitest' ? (suite.files ?? []) : []));
 
 /** Returns true if `npm test` runs a test of this file. */
 function isInGate(file: string): boolean {

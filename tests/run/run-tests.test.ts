@@ -37,7 +37,7 @@ async function runFixtures(names: string[]) {
   onTestFinished(() => void vi.unstubAllEnvs());
   const printed: string[] = [];
   const say = vi.spyOn(console, 'log').mockImplementation((line: string) => void printed.push(line));
-  const run = new TestRun({ folder, logs: folder, signal, hasPython: true, only: ['fast'] });
+  const run = new TestRun({ folder, logs: folder, signal, all: false, hasPython: true, only: ['fast'] });
   await run.inTurn([fixtures(...names)]);
   await run.repeatFailed();
   say.mockRestore();

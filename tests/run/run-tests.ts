@@ -9,8 +9,9 @@ import { installClients } from '../clients/install.ts';
 import { machineInWords, requireMachine, thisMachine } from './machine.ts';
 import { countsOf, type SuiteOutcome, type TestOutcome } from './outcome.ts';
 import { chooseRepeats, type FailedFile } from './repeat.ts';
+import { IN_GATE } from '../support/harness/in-gate.ts';
 import { runSuite } from './run-suite.ts';
-import { ALL_AREAS, ALONE, GATE_AREAS, SIDE_BY_SIDE, whileInstalling, type Area, type Suite } from './suites.ts';
+import { ALL_AREAS, FIRST, GATE_AREAS, LAST, SIDE_BY_SIDE, whileInstalling, type Area, type Suite } from './suites.ts';
 import { countsLine, fileLine, report, suiteTable, type Flaky, type SuiteResult } from './summary.ts';
 import { writeResults } from './write-results.ts';
 
@@ -29,7 +30,7 @@ const INSTALLED: readonly Area[] = ['temporal', 'main-job', 'clients', 'sandboxe
 const SILENCE_MS = 60_000;
 
 /**
- * Runs the suites of these areas, those with real parts one after the other, and then once more each file that failed, if that may be an accident.
+ * Runs the suites of these areas, those with an engine one after the other, and then once more each file that failed, if that may be an accident.
  * Prints a line a file, at the end each failure whole, a table and `N passed, N failed, N skipped`. Returns the exit code. It always
  * ends: at the limit it ends every suite and says which tests ran.
  */
@@ -53,7 +54,7 @@ export async function runTests(options: TestOptions, interrupted: AbortSignal): 
   const folder = mkdtempSync(path.join(tmpdir(), 'tg-'));
   // PostgreSQL has its data in this folder and runs as another user when we are root.
   chmodSync(folder, 0o755);
-  const run = new TestRun({ folder, logs, signal, hasPython: installs || existsSync(INSTALLS.python), only });
+  const run = new TestRun({ folder, logs, signal, all, hasPython: installs || existsSync(INSTALLS.python), only });
   try {
     // Registries are slow, so clients are installed meanwhile. A client that cannot be installed fails its own test.
     const clients = async (how: 'npm' | 'pip') => (only.includes('clients') ? installClients(how, signal) : undefined);
@@ -67,8 +68,9 @@ export async function runTests(options: TestOptions, interrupted: AbortSignal): 
     else if (!run.hasPython) console.log(WITHOUT_PYTHON);
     // A GPU holds one engine at a time, and its machines have processors enough for one suite after the other.
     const lanes = deviceOf(device) === 'cpu' ? SIDE_BY_SIDE : [SIDE_BY_SIDE.flat()];
-    await Promise.all([meanwhile, clients('pip'), ...lanes.map((lane) => run.inTurn(lane))]);
-    await run.inTurn(ALONE);
+    await Promise.all([meanwhile, clients('pip'), run.inTurn(FIRST)]);
+    await Promise.all(lanes.map((lane) => run.inTurn(lane)));
+    await run.inTurn(LAST);
     await run.repeatFailed();
   } finally {
     clearTimeout(timer);
@@ -90,7 +92,14 @@ const atLimit = (minutes: number): string =>
 const WITHOUT_PYTHON =
   'WARNING: the Python packages are not installed (`npx trialgate install` does it), so ruff, the tests in Python and those that start Python are left out';
 
-type Place = { folder: string; logs: string; signal: AbortSignal; hasPython: boolean; only: readonly Area[] };
+type Place = {
+  folder: string;
+  logs: string;
+  signal: AbortSignal;
+  all: boolean;
+  hasPython: boolean;
+  only: readonly Area[];
+};
 
 /** One run of suites, and what they said. */
 export class TestRun {
@@ -148,13 +157,13 @@ export class TestRun {
   }
 
   async #run(suite: Suite, again?: readonly string[]): ReturnType<typeof runSuite> {
-    const { folder, logs, signal, hasPython } = this.#place;
+    const { folder, logs, signal, all, hasPython } = this.#place;
     const saying = setInterval(() => this.#sayRunning(), 5_000);
     try {
       return await runSuite(suite, {
         folder: path.join(folder, again ? `${suite.name}-2` : suite.name),
         log: path.join(logs, `${suite.name}.log`),
-        env: hasPython ? {} : { TRIALGATE_TEST_WITHOUT_PYTHON: 'true' },
+        env: { ...(!hasPython && { TRIALGATE_TEST_WITHOUT_PYTHON: 'true' }), ...(!all && { [IN_GATE]: 'true' }) },
         ...(again && { again }),
         signal,
         onStart: (outcome) => this.#running.set(suite.name, outcome),

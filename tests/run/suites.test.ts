@@ -1,7 +1,7 @@
 import { globSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { REPOSITORY } from '../../core/repository.ts';
-import { ALONE, GATE_AREAS, REAL_FILES } from './suites.ts';
+import { GATE_AREAS, LAST, REAL_FILES, SIDE_BY_SIDE } from './suites.ts';
 
 const realFiles = globSync('**/*.real.test.ts', {
   cwd: REPOSITORY,
@@ -22,7 +22,7 @@ test('each path of an area is one of a file that exists', () => {
 });
 
 test('the gate has one file with real parts', () => {
-  const gate = ALONE.filter(
+  const gate = [...SIDE_BY_SIDE.flat(), ...LAST].filter(
     (suite) => suite.kind === 'vitest' && suite.project === 'real' && GATE_AREAS.some((each) => each === suite.area),
   );
   expect(gate.map((suite) => 'files' in suite && suite.files)).toEqual([['tests/e2e/main-job.real.test.ts']]);

@@ -58,9 +58,18 @@ export const whileInstalling = (all: boolean): Suite[] => [
   { name: 'workerd', area: 'workerd', kind: 'vitest', project: 'workerd', ...(!all && { files: WORKERD_IN_GATE }) },
 ];
 
-/** Suites of two lanes that run side by side, because fast tests wait more than they compute. */
+/** Suites that take all processors, one after the other. */
+export const FIRST: readonly Suite[] = [
+  { name: 'fast', area: 'fast', kind: 'vitest', project: 'fast' },
+  { name: 'temporal', area: 'temporal', kind: 'vitest', project: 'temporal' },
+];
+
+/**
+ * Suites of two lanes that run side by side. The main job leaves a third of two processors idle, because vLLM starts and trials begin on one, and the
+ * tests in Python need one. Beside the fast tests, which need two, both would take longer.
+ */
 export const SIDE_BY_SIDE: readonly (readonly Suite[])[] = [
-  [{ name: 'fast', area: 'fast', kind: 'vitest', project: 'fast' }],
+  [real('main-job')],
   [
     { name: 'ruff', area: 'checks', kind: 'check', command: check('ruff', 'ruff-format'), inPython: true },
     { name: 'licenses', area: 'checks', kind: 'check', command: check('npm-licenses', 'python-licenses') },
@@ -75,10 +84,8 @@ export const SIDE_BY_SIDE: readonly (readonly Suite[])[] = [
   ],
 ];
 
-/** Suites that take all processors, one after the other. */
-export const ALONE: readonly Suite[] = [
-  { name: 'temporal', area: 'temporal', kind: 'vitest', project: 'temporal' },
-  real('main-job'),
+/** The suites of the full set alone, one after the other. */
+export const LAST: readonly Suite[] = [
   { name: 'sglang', area: 'sglang', kind: 'vitest', project: 'sglang' },
   real('clients'),
   real('sandboxes'),

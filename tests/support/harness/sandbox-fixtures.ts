@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { loadTask } from '../../../activities/tasks/load-task.ts';
+import { IN_GATE } from './in-gate.ts';
 import type { FolderTask, Task } from '../../../core/task.ts';
 import { createSandbox } from '../../../activities/sandbox/create-sandbox.ts';
 import type { Sandbox } from '../../../activities/sandbox/empty-sandbox.ts';
@@ -28,11 +29,20 @@ export const limits: Limits = {
   storageMb: 10,
 };
 
-/** Returns every form of isolation that works on this machine for this user. */
+/** Returns every form of isolation that works on this machine for this user, the strongest first. */
 export async function isolations(): Promise<Isolation[]> {
   const [best, plain] = [await detectIsolation(), await detectIsolation({ bwrap: null })];
   const none: Isolation = { ...plain, kind: 'none', ownUser: false, cgroup: null };
   return [...new Map([best, plain, none].map((one) => [one.kind, one])).values()];
+}
+
+/**
+ * Returns the forms of isolation in which a file repeats its tests: all, or in the gate (`npm test`) only the strongest. `guarantees.test.ts`
+ * shows all forms in the gate too.
+ */
+export async function testedIsolations(): Promise<Isolation[]> {
+  const all = await isolations();
+  return process.env[IN_GATE] ? all.slice(0, 1) : all;
 }
 
 /** Makes a deployment's folder that sandbox users can reach. Disposal removes it. */
