@@ -79,7 +79,7 @@ export async function watchAndPrint(
   } catch (error) {
     if (options.cancelOnFailure) {
       const goOn = canResume(error) ? `; to continue it: npx trialgate up, then npx trialgate resume ${runId}` : '';
-      console.error(`cancelling run ${runId}${goOn}`);
+      console.error(`cancelling run ${runId}: npx trialgate show ${runId} shows it afterwards${goOn}`);
       const how = `cancelled because its quickstart ${signal.aborted ? 'was interrupted' : 'ended'}`;
       await cancelRun(connected, runId, how).catch(() => {});
     } else if (signal.aborted) console.error(`run ${runId} goes on; "npx trialgate show ${runId}" shows its state`);
