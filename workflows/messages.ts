@@ -46,6 +46,8 @@ export type RunStatusReport = {
   groups: GroupStatus[];
   /** The reason why the run is blocked. */
   reason: string | null;
+  /** The type of the failure that blocked the run. Absent from workers of earlier releases. */
+  reason_type?: string | null;
 };
 
 /** `temporal workflow query --type status`. */
@@ -77,6 +79,8 @@ export const phaseSignal =
   >('phase');
 /** Reports that a trial lost its engine, so that the owner of the pool repairs it. */
 export const engineTroubleSignal = defineSignal('engineTrouble');
+/** Sent to a run just before it is cancelled: the words that say who cancels it, or why, such as `cancelled by a person`. */
+export const endingSignal = defineSignal<[{ reason: string }]>('ending');
 /** Sent to a group: its deadline is now. */
 export const cutSignal = defineSignal('cut');
 /** Sent to a group: ends one of its trials. */

@@ -4,6 +4,7 @@ import { store } from './activities.ts';
 import {
   RUN_ENDING,
   configureUpdate,
+  endingSignal,
   extendSignal,
   extendUpdate,
   pauseUpdate,
@@ -21,6 +22,8 @@ export class Operator {
   isStopping = false;
   /** True when the run is closing, so that no request has an effect any more. */
   isEnding = false;
+  /** Says how the run is cancelled. A cancellation that no command of ours announced came through Temporal. */
+  cancelledHow = 'cancelled through Temporal';
   /** The run file after its last change; null when it was not changed. */
   changed: RunConfig | null = null;
   /** In milliseconds since the epoch. */
@@ -64,6 +67,7 @@ export class Operator {
         },
       },
     );
+    setHandler(endingSignal, ({ reason }) => void (this.cancelledHow = reason));
     setHandler(configureUpdate, async (changes) => {
       this.changed = await store.configureRun({ runId, changes });
       onChange();

@@ -15,7 +15,7 @@ import { gpu, preparing, store, unattended, waiting } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
 import { attributesOf } from './attributes.ts';
 import { cutGroups } from './cut-groups.ts';
-import { describe } from './describe.ts';
+import { describe, innermost } from './describe.ts';
 import { evaluatePolicy } from './evaluate-policy.ts';
 import { grpoIteration } from './grpo-iteration.ts';
 import type { RunStatusReport } from './messages.ts';
@@ -178,8 +178,15 @@ export class RunExecution {
 
   /** Ends the run after a cancellation or a failure. */
   async endBy(error: unknown): Promise<void> {
-    if (isCancellation(error)) await this.#end('cancelled', 'cancelled by a person');
+    if (isCancellation(error)) await this.#end('cancelled', this.#cancellationReason());
     else if (error instanceof Error && !isContinueAsNew(error)) await this.#end('failed', describe(error));
+  }
+
+  /** Keeps the reason of a block, because a person still needs it afterwards. */
+  #cancellationReason(): string {
+    const { cancelledHow } = this.#operator;
+    const { reason } = this.#report;
+    return reason === null ? cancelledHow : `${reason} (then ${cancelledHow})`;
   }
 
   get #report(): RunStatusReport {
@@ -326,6 +333,7 @@ export class RunExecution {
         if (isCancellation(error)) throw error;
         const before = this.#report.phase;
         this.#report.reason = describe(error);
+        this.#report.reason_type = typeOf(error);
         this.#operator.block();
         this.#status.enter('blocked');
         this.#status.waitFor(PERSON);
@@ -348,6 +356,7 @@ export class RunExecution {
     blocked.cancel();
     await this.#writeStatus('running');
     this.#report.reason = null;
+    this.#report.reason_type = null;
     this.#status.enter(next);
     // Groups that the release has cut start again under the same ids, so they must close first.
     await releasing;
@@ -394,6 +403,11 @@ export class RunExecution {
 async function loadBase(runId: string, limitSeconds: number): Promise<void> {
   const base = await gpu(limitSeconds).loadBase(await store.planBase({ runId }));
   await store.recordBase({ runId, base });
+}
+
+function typeOf(error: unknown): string | null {
+  const cause = innermost(error);
+  return cause instanceof ApplicationFailure ? (cause.type ?? null) : null;
 }
 
 const isRefusal = (error: Error): boolean =>

@@ -35,6 +35,7 @@ export class RunStatus {
       until: null,
       groups: [],
       reason: null,
+      reason_type: null,
     };
     setHandler(statusQuery, () => this.report);
     setHandler(phaseSignal, ({ phase, waitsFor, begun, seconds }) => {

@@ -15,6 +15,7 @@ import { chooseTrials } from './choose-trials.ts';
 import { ofTake, type TakeKey } from '../../store/queries/takes.ts';
 import { collectSamples } from './collect-samples.ts';
 import { trainerSettingsOf } from '../../core/run-config/trainer-settings.ts';
+import { whyEmpty } from './why-empty.ts';
 import { writeBatch } from './write-batch.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
@@ -104,7 +105,7 @@ async function writeSamples(
   );
   const { samples } = collected;
   if (samples.length === 0) {
-    const message = `iteration ${iteration} has no trainable sample: "npx trialgate show ${runId}" says why. Repair the cause, then "npx trialgate redo ${runId}" samples anew, or "npx trialgate resume ${runId} --retry-failed" repeats failed trials`;
+    const message = `iteration ${iteration} has no trainable sample: ${await whyEmpty(deps.db, take, collected.stale.length)}. "npx trialgate trials ${runId}" lists its trials. Repair the cause, then "npx trialgate redo ${runId}" samples anew, or "npx trialgate resume ${runId} --retry-failed" repeats failed trials`;
     throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
   }
   const metrics = await batchMetrics(deps.db, config, collected);

@@ -21,8 +21,20 @@ export async function readGroupTrials(db: Executor, which: SQL | undefined): Pro
 export const isFailure = ({ outcome }: GroupTrial): boolean =>
   outcome === 'infra_error' || outcome === 'verifier_error';
 
+/** Returns the number of trials of each outcome, the most frequent first: "6 agent_error, 2 timed_out". */
+export function countOutcomes(rows: readonly Pick<GroupTrial, 'outcome'>[]): string {
+  const byOutcome = Object.entries(Object.groupBy(rows, ({ outcome }) => outcome ?? 'open'));
+  const counts = byOutcome.map(([outcome, all]) => ({ outcome, times: all.length }));
+  return (
+    counts
+      .toSorted((a, b) => b.times - a.times)
+      .map(({ outcome, times }) => `${times} ${outcome}`)
+      .join(', ') || 'none'
+  );
+}
+
 /** Returns the most frequent reason, where reasons that differ only in numbers count as the same. */
-export function commonReason(rows: readonly GroupTrial[]): string {
+export function commonReason(rows: readonly Pick<GroupTrial, 'outcome' | 'reason'>[]): string {
   const counts = new Map<string, { times: number; reason: string }>();
   for (const { reason, outcome } of rows) {
     const text = reason ?? outcome ?? 'unknown';

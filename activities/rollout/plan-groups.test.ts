@@ -173,6 +173,18 @@ test('when most trials of an iteration end as `infra_error`, the rollout fails, 
   expect(names(open)).toEqual(['0.1/0', '0.1/1']);
 });
 
+test('when all tasks are quarantined, the rollout fails with the most frequent reason and the outcomes of the failed groups', async () => {
+  await begin({ tasks: tasks.slice(0, 1), quarantine_after: 1 });
+  await plan(0);
+  await end(`${runId}/0.1/0`, 'verifier_error', 'verifier_error');
+  await expect(plan(0)).rejects.toMatchObject({
+    type: 'all_quarantined',
+    message: expect.stringContaining(
+      `all 1 tasks of run ${runId} are quarantined, most often because 1 groups in a row failed: verifier_error of port 1234. The trials of failed groups ended as 2 verifier_error. `,
+    ),
+  });
+});
+
 test('trials for which no host opened a sandbox count as failed, but their task is not quarantined', async () => {
   await begin({ quarantine_after: 1 });
   await plan(0);

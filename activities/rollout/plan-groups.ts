@@ -5,6 +5,7 @@ import type { Transaction } from '../../store/queries/transaction.ts';
 import { groups, iterations, quarantinedTasks, runs } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import { planOf, type GroupPlan } from './group-plan.ts';
+import { commonReason, countOutcomes, readGroupTrials } from './group-trials.ts';
 import { readRun } from '../run/read-run.ts';
 import { requireOpenTake } from '../iteration/require-open-take.ts';
 import {
@@ -189,21 +190,27 @@ async function workInTurn(
   const sources = await listSources(tx, runId, config.tasks, config.sandbox);
   const ownAgents = new Map(sources.flatMap(({ agents }) => [...agents]));
   const quarantined = await tx
-    .select({ task: quarantinedTasks.task })
+    .select({ task: quarantinedTasks.task, reason: quarantinedTasks.reason })
     .from(quarantinedTasks)
     .where(eq(quarantinedTasks.runId, runId));
   const out = new Set(quarantined.map((row) => row.task));
   const taskAt = taskOrder(sources, config.seed, out);
+  if (taskAt(0) === null) throw await allQuarantined(tx, runId, quarantined);
   return (position) => {
     const task = taskAt(position);
-    if (task === null) throw allQuarantined(runId, out.size);
+    if (task === null) throw new Error(`run ${runId} has a task at some positions only`);
     return { task, agent: ownAgents.get(task) ?? agentInTurn(config.agents, position) };
   };
 }
 
-const allQuarantined = (runId: string, tasks: number) =>
-  ApplicationFailure.create({
-    type: 'all_quarantined',
-    message: `all ${tasks} tasks of run ${runId} are quarantined: "trialgate show ${runId}" says why. Repair them, then "npx trialgate resume ${runId} --retry-failed"`,
-    nonRetryable: true,
-  });
+async function allQuarantined(
+  tx: Transaction,
+  runId: string,
+  quarantined: { reason: string }[],
+): Promise<ApplicationFailure> {
+  const ofRun = and(eq(groups.runId, runId), eq(groups.kind, 'train'));
+  const failed = await readGroupTrials(tx, and(ofRun, eq(groups.dropped, 'failed'), isLive(groups)));
+  const why = commonReason(quarantined.map(({ reason }) => ({ outcome: null, reason })));
+  const message = `all ${quarantined.length} tasks of run ${runId} are quarantined, most often because ${why}. The trials of failed groups ended as ${countOutcomes(failed)}. Repair the cause, then "npx trialgate resume ${runId} --retry-failed"`;
+  return ApplicationFailure.create({ type: 'all_quarantined', message, nonRetryable: true });
+}

@@ -15,7 +15,7 @@ export function register(root: Command): void {
     )
     .action(async (runId: string, options: { to?: string[]; follow?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ exportMetrics }, { withStore }, { shutdownSignal }] = await Promise.all([
+      const [{ exportMetrics }, { withRunningStore, withStore }, { shutdownSignal }] = await Promise.all([
         import('../log/export-metrics.ts'),
         import('../run/connect.ts'),
         import('../signals.ts'),
@@ -24,6 +24,7 @@ export function register(root: Command): void {
       // One connection has the locks of all loggers.
       const write = (db: Database) =>
         exportMetrics(db, config.home, { runId, ...(to ? { to } : {}), follow }, shutdownSignal());
-      await withStore(config, write, 5);
+      // A run goes on only while its deployment runs.
+      await (follow ? withRunningStore(config, write, 5) : withStore(config, write, 5));
     });
 }

@@ -17,7 +17,9 @@ export function register(root: Command): void {
         import('../run/query-status.ts'),
       ]);
       console.log(
-        await withStore(config, (db) => show(db, id, options.json ?? false, (runId) => queryStatus(config, runId))),
+        await withStore(config, (db, isStopped) =>
+          show(db, id, options.json ?? false, (runId) => queryStatus(config, runId), isStopped),
+        ),
       );
     });
 }

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TrialgateError } from '../../core/errors.ts';
+import { endingSignal } from '../../workflows/messages.ts';
 import type { DeploymentClients } from './connect.ts';
 
 /** This command waits so long for the run's end. A run that needs longer ends without it. */
@@ -7,13 +8,19 @@ const WAIT_MS = 20_000;
 
 /**
  * Cancels a run: cuts its trials, releases its engines, and keeps what is finished. Returns a sentence about the result.
+ * @param how the reason that the record keeps, after the reason of a block if the run is blocked
  * @throws TrialgateError `not_found` when no such run is under way
  */
-export async function cancelRun({ client }: Pick<DeploymentClients, 'client'>, runId: string): Promise<string> {
+export async function cancelRun(
+  { client }: Pick<DeploymentClients, 'client'>,
+  runId: string,
+  how = 'cancelled by a person',
+): Promise<string> {
   const handle = client.workflow.getHandle(runId);
   const description = await handle.describe().catch(() => null);
   if (description?.status.name !== 'RUNNING')
     throw new TrialgateError('not_found', `no run ${runId} is under way: "trialgate show" lists all runs`);
+  await handle.signal(endingSignal, { reason: how });
   await handle.cancel();
   const ended = handle.result().then(
     () => true,

@@ -4,7 +4,7 @@ import { readTrial } from '../../store/queries/find-trials.ts';
 import { readRunHead } from '../../store/queries/read-run-head.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { isTrialId, RUN_ID } from '../../core/ids.ts';
-import { withStore } from './connect.ts';
+import { withRunningStore } from './connect.ts';
 
 /** Returns the address of the page on runs, without its key. */
 export const pageUrl = (deployment: Deployment): string => `${connectionsOf(deployment).gatewayUrl}/ui/`;
@@ -19,7 +19,7 @@ export async function pageAddress(deployment: Deployment, id: string | undefined
 }
 
 async function viewOf(deployment: Deployment, id: string): Promise<string> {
-  return withStore(deployment, async (db) => {
+  return withRunningStore(deployment, async (db) => {
     if (RUN_ID.test(id) && (await readRunHead(db, id))) return `runs/${encodeURIComponent(id)}`;
     if (isTrialId(id) && (await readTrial(db, id))) return `trials/${encodeURIComponent(id)}`;
     throw new TrialgateError('not_found', `there is no run and no trial ${id}: "trialgate show" lists all runs`);

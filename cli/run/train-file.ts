@@ -17,7 +17,7 @@ import { defaultRunName } from './name-run.ts';
 import { readRunFile } from './read-run-file.ts';
 import { enginesOf, printRunNotices } from './run-notices.ts';
 import { startRun } from './start-run.ts';
-import { watchRun } from './watch-run.ts';
+import { canResume, watchRun } from './watch-run.ts';
 
 export type TrainOptions = {
   deployment: Deployment;
@@ -78,8 +78,10 @@ export async function watchAndPrint(
     await watchRun(connected, runId, signal);
   } catch (error) {
     if (options.cancelOnFailure) {
-      console.error(`cancelling run ${runId}; to continue it: npx trialgate up, then npx trialgate resume ${runId}`);
-      await cancelRun(connected, runId).catch(() => {});
+      const goOn = canResume(error) ? `; to continue it: npx trialgate up, then npx trialgate resume ${runId}` : '';
+      console.error(`cancelling run ${runId}: npx trialgate show ${runId} shows it afterwards${goOn}`);
+      const how = `cancelled because its quickstart ${signal.aborted ? 'was interrupted' : 'ended'}`;
+      await cancelRun(connected, runId, how).catch(() => {});
     } else if (signal.aborted) console.error(`run ${runId} goes on; "npx trialgate show ${runId}" shows its state`);
     throw error;
   }

@@ -12,7 +12,7 @@ import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
 import { readTrialRecord, transcript } from '../show/trial-transcript.ts';
 import { checkEngines } from './check-engines.ts';
-import { withStore } from './connect.ts';
+import { withRunningStore } from './connect.ts';
 import { livingState } from '../supervisor/state.ts';
 import { readRunFile } from './read-run-file.ts';
 import { tryAgent } from './try-agent.ts';
@@ -44,7 +44,7 @@ async function tryAt(
   signal: AbortSignal,
 ): Promise<string> {
   const { gatewayUrl, secret } = connectionsOf(at);
-  return withStore(at, async (db) => {
+  return withRunningStore(at, async (db) => {
     const tryout = {
       ...taskAndAgent(options),
       config: await settingsOfTrials(db, options.run, engineModel(home)),

@@ -31,9 +31,9 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
         line.show(...progressTexts(runId, progress, report, await readStepProgress(client, report)));
         iterationsPrinted = await printIterations(iterationsPrinted);
         if (Date.now() - warnedAt >= WARN_MS) await warnOfSlowEngines();
-        if (ENDED.includes(progress.status)) return throwUnlessCompleted(runId, progress.status, progress.reason);
+        if (ENDED.includes(progress.status)) return throwUnlessCompleted(runId, progress, await typeOfBlock(progress));
       } else if (await endedEarly()) {
-        return throwUnlessCompleted(runId, 'failed', await reasonOf());
+        return throwUnlessCompleted(runId, { status: 'failed', reason: await reasonOf() }, null);
       }
       await sleep(1000, undefined, { signal });
     }
@@ -59,6 +59,12 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
         line.print(`WARNING: ${warning}`);
       }
   }
+  /** Asks again: the report may be older than the block. */
+  async function typeOfBlock({ status }: { status: string }): Promise<string | null> {
+    if (status !== 'blocked') return null;
+    const report = await handle.query<RunStatusReport>('status').catch(() => null);
+    return report?.reason_type ?? null;
+  }
   async function endedEarly(): Promise<boolean> {
     const description = await handle.describe().catch(() => null);
     return description !== null && description.status.name !== 'RUNNING';
@@ -75,12 +81,34 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
 }
 
 /** The run did not complete. The exit code is 4. */
-class RunEnded extends Error {}
+class RunEnded extends Error {
+  readonly canResume: boolean;
 
-function throwUnlessCompleted(runId: string, status: string, reason: string | null): void {
-  if (status === 'completed') return;
-  if (status === 'blocked') {
-    throw new RunEnded(`run ${runId} is blocked: ${reason}\nRepair that, then: npx trialgate resume ${runId}`);
+  constructor(message: string, canResume: boolean) {
+    super(message);
+    this.canResume = canResume;
   }
-  throw new RunEnded(`run ${runId} ${status}: ${reason}`);
+}
+
+/** False when a run ended for a reason after which `resume` fails again. */
+export const canResume = (error: unknown): boolean => !(error instanceof RunEnded) || error.canResume;
+
+/** The types of failures that only another model repairs. */
+const OTHER_MODEL = ['MissingModel', 'BadModel'];
+const OTHER_MODEL_ADVICE =
+  'The model of a run cannot change: name another one in the run file and start another run. Only if you repair the files of this model does `npx trialgate resume` help';
+
+/** @throws RunEnded unless the run has completed. `type` is the type of the failure that blocked it, if its workflow told it. */
+export function throwUnlessCompleted(
+  runId: string,
+  { status, reason }: { status: string; reason: string | null },
+  type: string | null,
+): void {
+  if (status === 'completed') return;
+  if (status !== 'blocked') throw new RunEnded(`run ${runId} ${status}: ${reason}`, true);
+  const mayResume = type === null || !OTHER_MODEL.includes(type);
+  const advice = mayResume ? `Repair that, then: npx trialgate resume ${runId}` : OTHER_MODEL_ADVICE;
+  // Some reasons name the command that helps.
+  const isAdvised = /npx trialgate (resume|redo)/.test(reason ?? '');
+  throw new RunEnded(`run ${runId} is blocked: ${reason}${isAdvised ? '' : `\n${advice}`}`, mayResume);
 }

@@ -14,12 +14,16 @@ import { table } from './table.ts';
 import { readTrialRecord, transcript } from './trial-transcript.ts';
 import { printUnderWay, readUnderWay } from './under-way.ts';
 
-/** Returns the text of `trialgate show`. `id` names a run if there is such a run, otherwise a trial. */
+/**
+ * Returns the text of `trialgate show`. `id` names a run if there is such a run, otherwise a trial. `isStopped`: the deployment is stopped,
+ * so that runs that have not ended stand still.
+ */
 export async function show(
   db: Database,
   id: string | undefined,
   json: boolean,
   ask: (runId: string) => Promise<RunStatus | null>,
+  isStopped = false,
 ): Promise<string> {
   const print = <T>(value: T, text: (value: T) => string): string =>
     json ? JSON.stringify(value, null, 2) : text(value);
@@ -31,30 +35,37 @@ export async function show(
       reason: run.reason,
       created_at: run.createdAt.toISOString(),
     }));
+    const standsStill = isStopped && rows.some(({ status }) => status === 'running');
     return print(rows, () =>
       rows.length
-        ? table(
-            ['run', 'status', 'created'],
-            rows.map((row) => [row.run, row.status, row.created_at]),
-          )
+        ? [
+            table(
+              ['run', 'status', 'created'],
+              rows.map((row) => [row.run, row.status, row.created_at]),
+            ),
+            ...(standsStill
+              ? ['the deployment is stopped: `npx trialgate up` goes on with the runs that are running']
+              : []),
+          ].join('\n\n')
         : 'no runs yet: npx trialgate train FILE',
     );
   }
   const [run] = await db.select({ id: runs.id, status: runs.status }).from(runs).where(eq(runs.id, id));
   if (!run) return print(await readTrialRecord(db, id), transcript);
   const isUnderWay = run.status === 'running' || run.status === 'blocked';
-  const underWay = isUnderWay ? await readUnderWay(db, id, await ask(id)) : null;
+  const underWay = isUnderWay ? await readUnderWay(db, id, isStopped ? null : await ask(id)) : null;
   const { config, ...record } = await readRunRecord(db, id);
   const constrained = await readConstrained(db, id);
   const notices = [await networkNotice(await readRun(db, id)), ...constrainedNotices(constrained)].filter(
     (notice) => notice !== null,
   );
   const infraErrors = await readInfraErrors(db, id);
-  const engineSpeeds = isUnderWay ? await readEngineSpeeds(db, id) : [];
+  const engineSpeeds = isUnderWay && !isStopped ? await readEngineSpeeds(db, id) : [];
   notices.push(...slowEngineWarnings(engineSpeeds));
   return print(
     {
       ...record,
+      deployment_stopped: isStopped,
       constrained_calls: constrained,
       engine_speeds: engineSpeeds,
       infra_errors: infraErrors,
@@ -65,6 +76,7 @@ export async function show(
       const title = `run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`;
       return [
         title,
+        ...(isStopped && isUnderWay ? [goesOn(id, run.status === 'blocked')] : []),
         ...notices.map((notice) => `WARNING: ${notice}`),
         ...(underWay ? printUnderWay(id, underWay) : []),
         runTable(record),
@@ -72,6 +84,12 @@ export async function show(
       ].join('\n\n');
     },
   );
+}
+
+/** Says how a run goes on whose deployment is stopped. */
+function goesOn(runId: string, isBlocked: boolean): string {
+  const up = 'its deployment is stopped: `npx trialgate up`';
+  return isBlocked ? `${up}, then \`npx trialgate resume ${runId}\` goes on with it` : `${up} goes on with it`;
 }
 
 function originOf({ forked_from, rescores }: Pick<RunRecord, 'forked_from' | 'rescores'>): string {

@@ -44,7 +44,7 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
   const { home, unsandboxed } = options.config;
   const runsAgents = !options.components && (options.only?.includes('activity-worker') ?? true);
   if (runsAgents) requireBubblewrap(await isolation(), unsandboxed);
-  const lock = await lockDeployment(home);
+  const lock = await lockDeployment(home, signal);
   let held: HeldPorts | undefined;
   try {
     recordSupervisor(home);

@@ -22,6 +22,8 @@ import { cancelRun } from '../../cli/run/cancel-run.ts';
 import { resumeRun } from '../../cli/run/resume-run.ts';
 import { until } from '../support/harness/until.ts';
 import { startRun } from '../../cli/run/start-run.ts';
+import { watchAndPrint } from '../../cli/run/train-file.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
 
 const environment = useTemporal();
 const store = useDatabase();
@@ -185,10 +187,60 @@ test('a run that a person cancels ends as cancelled, and a run that is not under
       expect(await cancelRun({ client }, 'unwanted')).toMatch(/^run unwanted is cancelled; .*resume unwanted$/);
       const [run] = await db.select().from(runs).where(eq(runs.id, 'unwanted'));
       expect(run?.status).toBe('cancelled');
+      expect(run?.reason).toBe('cancelled by a person');
       await expect(cancelRun({ client }, 'unwanted')).rejects.toThrow(/no run unwanted is under way/);
       await expect(cancelRun({ client }, 'nobody')).rejects.toThrow(/no run nobody is under way/);
     },
   );
+});
+
+test('a cancelled run has in its record who cancelled it or why, and keeps the reason for which it was blocked', async () => {
+  const { db } = store;
+  const { client } = environment;
+  await using place = await smallRun();
+  const { config, world, home } = place;
+  world.trainStep = async () => {
+    throw ApplicationFailure.nonRetryable('the model is damaged', 'BadModel');
+  };
+  const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home: home });
+  const recordOf = async (id: string) => (await db.select().from(runs).where(eq(runs.id, id)))[0];
+  await withWorkers(
+    environment,
+    { trialgate: { ...general, openTrial }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
+    async () => {
+      const quickstart = (id: string, signal: AbortSignal) =>
+        expect(watchAndPrint({ client, db }, id, { cancelOnFailure: true }, signal)).rejects.toThrow();
+      const endings = {
+        'by-quickstart': () => quickstart('by-quickstart', new AbortController().signal),
+        interrupted: () => quickstart('interrupted', AbortSignal.abort()),
+        'by-temporal': async () => {
+          const handle = client.workflow.getHandle('by-temporal');
+          await handle.cancel();
+          await handle.result().catch(() => {});
+        },
+      };
+      for (const [id, cancel] of Object.entries(endings)) {
+        const handle = await startRun(client, id, config);
+        await until(async () => (await recordOf(id))?.status === 'blocked');
+        expect(await handle.query<RunStatusReport>('status')).toMatchObject({
+          reason: 'the model is damaged',
+          reason_type: 'BadModel',
+        });
+        await cancel();
+      }
+    },
+  );
+  expect(await recordOf('by-quickstart')).toMatchObject({
+    status: 'cancelled',
+    reason: 'the model is damaged (then cancelled because its quickstart ended)',
+  });
+  expect((await recordOf('interrupted'))?.reason).toBe(
+    'the model is damaged (then cancelled because its quickstart was interrupted)',
+  );
+  expect(await recordOf('by-temporal')).toMatchObject({
+    status: 'cancelled',
+    reason: 'the model is damaged (then cancelled through Temporal)',
+  });
 });
 
 test('a blocked run that is resumed does not count as blocked any more when `resume` has returned', async () => {

@@ -44,6 +44,12 @@ export function postgresHome(home: string): PostgresHome {
   return { data: ownData, binaries: ownBinaries, user: NOBODY, note };
 }
 
+/** True when a start of the deployment has made PostgreSQL's data. */
+export const hasPostgresData = (home: string): boolean =>
+  [homeFolders(home).postgres, ...(process.getuid?.() === 0 ? [path.join(folderElsewhere(home), 'data')] : [])].some(
+    (data) => existsSync(path.join(data, 'PG_VERSION')),
+  );
+
 /** Returns the folder of PostgreSQL's data when its user cannot enter the deployment's folder. As root, that is always so unless others share the folder. */
 export function folderElsewhere(home: string): string {
   const digest = createHash('sha256').update(home).digest('hex').slice(0, 16);

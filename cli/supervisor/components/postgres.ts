@@ -13,8 +13,13 @@ import { postgresHome, type PostgresHome } from './postgres-home.ts';
 
 const run = promisify(execFile);
 
+/** What PostgreSQL needs of a plan. */
+type PostgresPlan = Pick<Plan, 'config' | 'held' | 'postgresPassword' | 'databaseUrl' | 'gateways'> & {
+  ports: Pick<Plan['ports'], 'postgres'>;
+};
+
 /** Returns our own PostgreSQL. It listens only on loopback, has no socket file, and requires a password. */
-export function postgres(plan: Plan): Component & { note: string | null } {
+export function postgres(plan: PostgresPlan): Component & { note: string | null } {
   const home = postgresHome(plan.config.home);
   const port = plan.ports.postgres;
   const adminUrl = `postgres://trialgate:${plan.postgresPassword}@${LOOPBACK}:${port}/postgres`;

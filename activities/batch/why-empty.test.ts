@@ -1,0 +1,28 @@
+import { MockActivityEnvironment } from '@temporalio/testing';
+import { eq } from 'drizzle-orm';
+import { expect, test } from 'vitest';
+import { calls } from '../../store/schema.ts';
+import { begin, db, end, plan, runId, sample, usePlanning } from '../../tests/support/harness/planning.ts';
+import { assembleBatch } from './assemble-batch.ts';
+
+usePlanning();
+
+test('a batch without a sample is refused with the outcomes of its trials and the most frequent reasons', async () => {
+  await begin({});
+  await plan(0);
+  await sample(`${runId}/0.1/0`, 0);
+  await db
+    .update(calls)
+    .set({ untrainable: 'no_token_ids' })
+    .where(eq(calls.trialId, `${runId}/0.1/0-1`));
+  await db.delete(calls).where(eq(calls.trialId, `${runId}/0.1/0-0`));
+  await end(`${runId}/0.1/0`, 'timed_out', 'scored');
+  await end(`${runId}/0.1/1`, 'agent_error', 'agent_error');
+  const assemble = assembleBatch({ db, home: '/nowhere' });
+  await expect(new MockActivityEnvironment().run(assemble, { runId, iteration: 0, take: 1 })).rejects.toMatchObject({
+    type: 'empty_batch',
+    message: expect.stringContaining(
+      'iteration 0 has no trainable sample: its trials ended as 2 agent_error, 1 timed_out, 1 scored; most often: agent_error of port 1234; calls cannot be trained, most often: no_token_ids. ',
+    ),
+  });
+});
