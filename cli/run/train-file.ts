@@ -80,7 +80,10 @@ export async function watchAndPrint(
     if (options.cancelOnFailure) {
       console.error(`cancelling run ${runId}; to continue it: npx trialgate up, then npx trialgate resume ${runId}`);
       await cancelRun(connected, runId).catch(() => {});
-    } else if (signal.aborted) console.error(`run ${runId} goes on; "npx trialgate show ${runId}" shows its state`);
+    } else if (signal.aborted)
+      console.error(
+        `run ${runId} goes on: "npx trialgate resume ${runId}" watches it again, "npx trialgate show ${runId}" shows its state`,
+      );
     throw error;
   }
   const record = await readRunRecord(connected.db, runId);
