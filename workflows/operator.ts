@@ -50,8 +50,7 @@ export class Operator {
     setHandler(
       resumeUpdate,
       () => {
-        if (!this.#isBlocked && Date.now() >= this.pausedUntil)
-          return `run ${runId} is neither paused nor blocked: ${report.phase}`;
+        if (!this.#isBlocked && Date.now() >= this.pausedUntil) return `run ${runId} is under way (${report.phase})`;
         this.pausedUntil = 0;
         this.#isBlocked = false;
         return `run ${runId} goes on`;

@@ -18,6 +18,9 @@ type Work = { sandbox: Sandbox; graders: Graders; transcript: unknown[] } & Part
 >;
 export const UNTRAINED: GradeRequest['training'] = { global_step: 0, max_steps: 1 };
 
+/** The message when every function of a row left it out. */
+export const NONE_FOR_THIS_ROW = 'no reward: each reward function returned None for this row';
+
 const MAX_RESULT_BYTES = 1_048_576;
 
 /**
@@ -53,8 +56,7 @@ export async function gradeRow(
       ...(await gradeWithControl(graders, given, { request, empty }, signal)),
     })),
   );
-  if (grades.length > 0 && grades.every(({ value }) => value === null))
-    throw new VerifierError('no reward: each reward function returned None for this row');
+  if (grades.length > 0 && grades.every(({ value }) => value === null)) throw new VerifierError(NONE_FOR_THIS_ROW);
   const reasons = grades.flatMap(({ reason }) => reason ?? []);
   return {
     rewards: Object.assign({}, ...grades.map(({ name, value }) => named(name, value))),

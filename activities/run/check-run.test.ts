@@ -124,3 +124,27 @@ test('the check of a run refuses a Dockerfile where its tests are in pods', asyn
   const config = runConfig.parse({ model: 'm', iterations: 1, tasks: [folder], ...settings });
   await expect(checkRun(config, null)).rejects.toThrow(/Dockerfile: .* build no images/);
 });
+
+test('the check of a run refuses two agents’ files with the same name, and takes the same file twice', async () => {
+  await using place = await temporaryHome();
+  const { folder } = await taskWith(place.home, 'true');
+  await writeFiles(place.home, {
+    'one/agent.yaml': 'command: [x]\n',
+    'two/agent.yaml': 'command: [x]\n',
+    'three/agent.yaml': 'name: crew\ncommand: [x]\n',
+  });
+  const check = (...agents: string[]) =>
+    checkRun(
+      runConfig.parse({
+        model: 'm',
+        iterations: 1,
+        tasks: [folder],
+        agents: agents.map((name) => join(place.home, name, 'agent.yaml')),
+      }),
+      null,
+    );
+  await expect(check('one', 'two')).rejects.toThrow(
+    /one\/agent\.yaml and .*two\/agent\.yaml have the same name, agent/,
+  );
+  await check('one', 'three', 'one');
+});

@@ -1,5 +1,6 @@
 import { isAbsolute } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
+import { agentLabels, isAgentFunction, type AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { isOwnFunction, rewardFunctions, type RewardFunction } from '../../core/run-config/reward.ts';
 import { isRows } from '../../core/run-config/task-source.ts';
@@ -20,6 +21,7 @@ import { requireRegularFiles } from '../tasks/require-regular-files.ts';
  */
 export async function checkRun(config: RunConfig, install: InstallOptions | null): Promise<void> {
   const agents = await Promise.all(config.agents.map((entry) => loadAgent(entry)));
+  requireOwnNames(agents, config.agents);
   requireHidden(agents, config);
   for (const agent of agents) requireKind(agent, config);
   if (install) for (const agent of agents) await agentEnvironment(agent, install);
@@ -36,6 +38,25 @@ export async function checkRun(config: RunConfig, install: InstallOptions | null
   for (const given of rewardsOf(config)) {
     const { python } = findFunction(given);
     if (python && install) await pythonEnvironment(python, install);
+  }
+}
+
+/** Refuses two agents with the same name, because trials show only that. An agent that is listed twice has its turn twice. */
+function requireOwnNames(agents: readonly Agent[], entries: readonly AgentEntry[]): void {
+  const labels = agentLabels(entries);
+  const named = new Map<string, string>();
+  for (const [index, entry] of entries.entries()) {
+    const [name, label] = [agents[index]?.name, labels[index]];
+    // Functions and agents without a name have none of their own choice.
+    const isNamed = typeof entry === 'string' ? !isAgentFunction(entry) : entry.name !== undefined;
+    if (!isNamed || name === undefined || label === undefined) continue;
+    const other = named.get(name);
+    if (other !== undefined && other !== label)
+      throw new TrialgateError(
+        'bad_input',
+        `agents: ${other} and ${label} have the same name, ${name}, by which trials show them: give each a \`name\` of its own`,
+      );
+    named.set(name, label);
   }
 }
 

@@ -66,6 +66,22 @@ export async function loadAgent(entry: AgentEntry, bundled: string = agentsFolde
 /** The mounts of a function agent: its own file's folder, and the program that calls it. */
 const FUNCTION_MOUNTS = { code: 'function', runner: 'trialgate' } as const;
 
+/** Returns the agent with a command that only imports the file of its function; null for an agent that is no function. */
+export function importOnly(agent: Agent): Agent | null {
+  const { runner } = FUNCTION_MOUNTS;
+  const [python, ...given] = agent.command;
+  const at = given.indexOf(`{mounts.${runner}}/function_agent.py`);
+  if (python === undefined || at === -1) return null;
+  // As when the program itself is started, its folder is the first on the path, in place of the current one.
+  const script = 'import sys; sys.path[0] = sys.argv[1]; import function_agent; function_agent.load(*sys.argv[2:])';
+  return {
+    ...agent,
+    isWarm: false,
+    success_exit_codes: [0],
+    command: [python, '-B', '-c', script, `{mounts.${runner}}`, ...given.slice(at + 1)],
+  };
+}
+
 /** Returns the agent with the command that calls its function. */
 function withCommand({
   command,

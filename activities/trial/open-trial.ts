@@ -13,6 +13,7 @@ import { findTask } from '../tasks/row-task.ts';
 import { requireNetwork } from '../tasks/require-network.ts';
 import { agentOf } from '../../core/run-config/agent-file.ts';
 import { agentEnvironment } from '../environments/agent-environment.ts';
+import { agentName } from '../sandbox/agent-name.ts';
 import { loadAgent } from '../sandbox/load-agent.ts';
 import { reachedNetwork } from '../sandbox/network.ts';
 import { awaitEngineRoom } from './await-engine-room.ts';
@@ -76,7 +77,9 @@ async function openAttemptOf(
     return { finished: null, attempt: row.attempt };
   // A group that runs again after its workflow was lost starts after every recorded attempt.
   const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
-  await openAttempt(deps.db, { trialId, attempt, ...attemptSettings(config, group, trialIndex) });
+  // People know an agent by its name. Its label, which may be a path of this host, is that of the group.
+  const agent = await agentName(config.agents, group.agent);
+  await openAttempt(deps.db, { trialId, attempt, ...attemptSettings(config, group, trialIndex), agent });
   return { finished: null, attempt };
 }
 

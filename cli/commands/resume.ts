@@ -3,7 +3,9 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('resume <run>'), ['home'])
-    .description('continue a run that is paused, blocked, failed or cancelled; finished trials are kept')
+    .description(
+      'continue a run that is paused, blocked, failed or cancelled, or watch one that is under way; finished trials are kept',
+    )
     .option(
       '--retry-failed',
       'let the trials of the open take that ended as timed_out, agent_error or verifier_error run again, after a repair',
@@ -12,19 +14,20 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate resume first\n  $ npx trialgate resume first --retry-failed')
     .action(async (runId: string, options: { retryFailed?: boolean; detach?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ resumeRun }, { withDeployment }, { watchRun }, { shutdownSignal }, { connectionsOf }] =
+      const [{ resumeRun }, { withDeployment }, { watchAndPrint }, { shutdownSignal }, { connectionsOf }] =
         await Promise.all([
           import('../run/resume-run.ts'),
           import('../run/connect.ts'),
-          import('../run/watch-run.ts'),
+          import('../run/train-file.ts'),
           import('../signals.ts'),
           import('../config/connections.ts'),
         ]);
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
         const { retryFailed = false } = options;
-        console.error(await resumeRun(connected, runId, { retryFailed, relay: connectionsOf(config) }));
-        if (!options.detach) await watchRun(connected, runId, signal);
+        const answer = await resumeRun(connected, runId, { retryFailed, relay: connectionsOf(config) });
+        console.error(options.detach ? answer : `${answer}; Ctrl-C ends only this watching`);
+        if (!options.detach) await watchAndPrint(connected, runId, {}, signal);
       });
     });
 }

@@ -75,6 +75,8 @@ test('an exported policy is a modelâ€™s folder with a card, without the trainerâ
   const card = await readFile(join(folder, 'README.md'), 'utf8');
   expect(card).toMatch(/^---\nbase_model: tiny\n/);
   expect(card).toContain('`first@1`');
+  expect(card).toMatch(/^max_prompt_length: \d+\nmax_response_length: \d+$/m);
+  expect(card).toMatch(/^constrained_decoding: enforce$/m);
   expect(await readdir(join(home, 'out'))).toEqual(['model']);
 });
 

@@ -7,6 +7,7 @@ import { TrialgateError } from '../../core/errors.ts';
 import { parseJson } from '../../core/json.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
+import { restart } from './restart-engine.ts';
 import { enginesOf } from './run-notices.ts';
 
 const ASK_MS = 10_000;
@@ -169,12 +170,6 @@ async function requireModel(engine: string, served: Served, config: Checked): Pr
       `the engine ${engine} runs ${basename(served.root)}, the run file names ${basename(config.model)}: name that one, or ${switchModel(config)}`,
     );
 }
-
-/** Says how to start an engine with another option. The deployment starts only its own. */
-const restart = ({ engines }: Checked, { vllm, sglang }: { vllm: string; sglang: string }): string =>
-  engines.length > 0
-    ? `start vLLM with ${vllm}, or SGLang with ${sglang}`
-    : `start the deployment with it: \`npx trialgate down\`, then \`npx trialgate up ${vllm}\``;
 
 /** Says how to make an engine run another model. */
 const switchModel = (config: Checked): string =>

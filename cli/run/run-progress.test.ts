@@ -18,6 +18,14 @@ test('a run in a train step says how far the step is, and the log only that it t
   ]);
 });
 
+test('a run that publishes says what the publisher does, also in the log', () => {
+  const loading = progressTexts('r', preparing, report, 'load weights, http://e:8000');
+  expect(loading).toEqual([
+    'r: preparing, publish: load weights, http://e:8000',
+    'r: preparing, publish: load weights',
+  ]);
+});
+
 test('the line of a run for `status` says what its step does, else what it waits for', () => {
   const status = {
     ...{ run: 'r', phase: 'train', iteration: 2, iterations: 10, take: 1, policy_version: 2, reason: null },

@@ -52,8 +52,11 @@ export function progressTexts(
   const phase = report?.phase ?? status;
   // The first trials come after the longest wait: the trainer and the engines load the model.
   const waits = counts === '' && report?.waits_for ? `waits for ${report.waits_for}` : '';
+  // A publication has few phases and may take minutes. A train step says something new with every pack.
+  const stage = phase === 'publish' && step !== null ? (step.split(', ')[0] ?? '') : '';
+  const short = stage || waits;
   return [
     `${runId}: ${title}, ${phase}: ${reason ?? (step || counts || waits)}`,
-    `${runId}: ${title}, ${reason ?? (waits ? `${phase}: ${waits}` : phase)}`,
+    `${runId}: ${title}, ${reason ?? (short ? `${phase}: ${short}` : phase)}`,
   ];
 }

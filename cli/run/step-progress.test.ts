@@ -31,6 +31,31 @@ test('the step of a run that trains is what its trainer said last; before and af
   });
 });
 
+test('the step of a run before its first publication is what the trainer says while it loads the model', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 1, groups_per_iteration: 1 });
+  const freed = Promise.withResolvers<void>();
+  const gpu = world.gpu();
+  const loadBase: typeof gpu.loadBase = async () => {
+    Context.current().heartbeat({ phase: 'self-check' });
+    await freed.promise;
+    return {};
+  };
+  const workers = {
+    trialgate: world.general(),
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: { ...gpu, loadBase },
+  };
+  await withWorkers(environment, workers, async () => {
+    const { client } = environment;
+    const run = await client.workflow.start('trainRun', { workflowId: 'loads', taskQueue: 'trialgate', args: [{}] });
+    const step = async () => readStepProgress(client, await run.query<RunStatusReport>('status'));
+    await until(async () => (await step()) === 'self-check').finally(freed.resolve);
+    await run.result();
+  });
+});
+
 test('a step whose trainer failed says nothing while it waits for its next attempt', async () => {
   const { PENDING_ACTIVITY_STATE_SCHEDULED: scheduled } = proto.temporal.api.enums.v1.PendingActivityState;
   const world = new FakeWorld();

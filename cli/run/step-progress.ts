@@ -15,16 +15,23 @@ const heartbeat = z.object({
 });
 type Heartbeat = z.output<typeof heartbeat>;
 
-/** Returns the workflow whose activity the run waits for in this phase, or null. */
-function workflowOf({ run, phase, iteration, take }: RunStatusReport): string | null {
-  if (phase === 'train') return `${run}/${iteration}.${take}`;
-  return phase === 'publish' ? `${run}/publish` : null;
+/** Returns the workflows whose activities the run may wait for in this phase. The run itself lets the trainer load the model before its first publication. */
+function workflowsOf({ run, phase, iteration, take }: RunStatusReport): string[] {
+  if (phase === 'train') return [`${run}/${iteration}.${take}`];
+  return phase === 'publish' ? [`${run}/publish`, run] : [];
 }
 
 /** Reads what the trainer or the publisher is doing inside the step under way. Returns null when there is no step, or nobody answers. */
 export async function readStepProgress(client: Client, report: RunStatusReport | null): Promise<string | null> {
-  const workflowId = report && workflowOf(report);
-  if (!workflowId) return null;
+  for (const workflowId of report ? workflowsOf(report) : []) {
+    const said = await readHeartbeat(client, workflowId);
+    if (said !== null) return stepText(said);
+  }
+  return null;
+}
+
+/** Returns what an activity of the workflow said last; null when none is under way, or it has said nothing. */
+async function readHeartbeat(client: Client, workflowId: string): Promise<Heartbeat | null> {
   const { PENDING_ACTIVITY_STATE_STARTED: started } = proto.temporal.api.enums.v1.PendingActivityState;
   const description = await client.workflow
     .getHandle(workflowId)
@@ -35,7 +42,7 @@ export async function readStepProgress(client: Client, report: RunStatusReport |
     if (state !== started) continue;
     for (const payload of heartbeatDetails?.payloads ?? []) {
       const said = heartbeat.safeParse(defaultPayloadConverter.fromPayload(payload));
-      if (said.success) return stepText(said.data);
+      if (said.success) return said.data;
     }
   }
   return null;

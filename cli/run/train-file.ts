@@ -82,7 +82,10 @@ export async function watchAndPrint(
       console.error(`cancelling run ${runId}: npx trialgate show ${runId} shows it afterwards${goOn}`);
       const how = `cancelled because its quickstart ${signal.aborted ? 'was interrupted' : 'ended'}`;
       await cancelRun(connected, runId, how).catch(() => {});
-    } else if (signal.aborted) console.error(`run ${runId} goes on; "npx trialgate show ${runId}" shows its state`);
+    } else if (signal.aborted)
+      console.error(
+        `run ${runId} goes on: "npx trialgate resume ${runId}" watches it again, "npx trialgate show ${runId}" shows its state`,
+      );
     throw error;
   }
   const record = await readRunRecord(connected.db, runId);

@@ -83,7 +83,7 @@ export async function tryAgent(
   await openAttempt(db, {
     ...key,
     task: task.kind === 'folder' ? task.folder : named,
-    agent: typeof entry === 'string' ? entry : agent.name,
+    agent: agent.name,
     sampling: samplingOf(config),
     budgets: { ...config.budgets, prompt_tokens: config.max_prompt_length },
   });

@@ -8,20 +8,32 @@ import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
 import { calls, DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
 import { readTrialRecord } from '../show/trial-transcript.ts';
+import { toolParserAdvice } from './restart-engine.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
+import { NO_CHECK, tryWithoutEngine } from './try-without-engine.ts';
 
 /** An agent that still works after this time has shown that it starts. */
 const AGENT_SECONDS = 60;
 
 /**
  * Runs one trial of each agent, and one of each source of tasks, before a run starts, so that an agent or a verifier that cannot work is found
- * in a minute. Returns a sentence about the result, or why nothing was tried.
+ * in a minute. While there is no engine to try them with, does only what needs none. Returns a sentence about the result, or why nothing was
+ * tried.
  * @throws TrialgateError `bad_input` when an agent or a verifier failed
  */
 export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, signal: AbortSignal): Promise<string> {
   const why = await reasonNotToTry(config, place);
   if (why !== null) return `agents and verifiers were not tried: ${why}`;
   const trials = await pairsOf(config);
+  const withoutEngine = await reasonNotToAsk(config, place);
+  if (withoutEngine !== null) {
+    let areImported = false;
+    for (const { agent, task } of trials) {
+      const tryout = { task, agent, config, agentSeconds: AGENT_SECONDS };
+      if (await tryWithoutEngine(tryout, place, signal)) areImported = true;
+    }
+    return `verifiers${areImported ? ' and imports' : ''} work; agents were not run: ${withoutEngine}`;
+  }
   for (const { agent, task } of trials) {
     const id = await tryAgent({ task, agent, config, keep: null, agentSeconds: AGENT_SECONDS }, place, signal);
     await requireWorking(id, place);
@@ -29,12 +41,17 @@ export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, sign
   return `agents and verifiers work (${trials.length} trial${trials.length === 1 ? '' : 's'} tried)`;
 }
 
-async function reasonNotToTry(config: RunConfig, { db, unsandboxed }: TryoutPlace): Promise<string | null> {
-  const { engines, rollouts, tasks } = config;
+async function reasonNotToTry(config: RunConfig, { unsandboxed }: TryoutPlace): Promise<string | null> {
+  const { rollouts, tasks } = config;
   if (rollouts === 'external') return 'your own program runs them';
-  if (engines.length > 0) return 'the run has its own engines';
   if (!unsandboxed && needsBubblewrap(config, tasks.some(isRows)) && (await isolation()).kind !== 'bubblewrap')
     return 'this machine runs no sandboxes';
+  return null;
+}
+
+/** Says why a try can ask no engine now; null when it can. */
+async function reasonNotToAsk({ engines }: RunConfig, { db }: TryoutPlace): Promise<string | null> {
+  if (engines.length > 0) return 'the run has its own engines';
   const pool = await db.select({ runId: replicas.runId }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));
   const owner = pool.find(({ runId }) => runId !== null)?.runId;
   return owner === undefined ? null : `the engines belong to run ${owner} until that ends`;
@@ -57,21 +74,25 @@ async function firstTask(source: TaskSource, sandbox: SandboxSetting): Promise<s
 }
 
 async function requireWorking(id: string, { db }: TryoutPlace): Promise<void> {
-  const { outcome, reason, agent, task } = await readTrialRecord(db, id);
+  const { outcome, reason, agent_name: agent, task } = await readTrialRecord(db, id);
   if (outcome === 'scored' || outcome === 'truncated') return;
-  const made = await db.select({ status: calls.status, reason: calls.reason }).from(calls).where(eq(calls.trialId, id));
+  const made = await db
+    .select({ status: calls.status, reason: calls.reason, engine: calls.engine })
+    .from(calls)
+    .where(eq(calls.trialId, id));
   // An agent may fail because of the model's reply. Then it still works.
   if ((outcome === 'agent_error' || outcome === 'timed_out') && made.some(({ status }) => status === 'completed'))
     return;
-  const failed = made.find(({ status }) => status === 'failed')?.reason;
+  const failed = made.find(({ status, reason: why }) => status === 'failed' && why !== null);
+  const advice = failed && toolParserAdvice(failed);
   const what =
     outcome === 'verifier_error'
       ? `the verifier of ${task ?? 'its task'}`
       : failed
-        ? `a call of the agent ${agent ?? ''} (${failed})`
+        ? `a call of the agent ${agent ?? ''} (${failed.reason})`
         : `the agent ${agent ?? ''}`;
   throw new TrialgateError(
     'bad_input',
-    `${what} failed when it was tried: ${reason ?? outcome}. "npx trialgate show ${id}" has all that it printed; --no-check starts the run without a try`,
+    `${what} failed when it was tried: ${reason ?? outcome}. ${advice ? `${advice}. ` : ''}"npx trialgate show ${id}" has all that it printed; ${NO_CHECK}`,
   );
 }

@@ -10,7 +10,7 @@ import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts'
 import { buildSamples } from '../../store/samples/build-samples.ts';
 import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
-import { readTrialRecord, transcript } from '../show/trial-transcript.ts';
+import { readTrialRecord, transcript, type TrialRecord } from '../show/trial-transcript.ts';
 import { checkEngines } from './check-engines.ts';
 import { withRunningStore } from './connect.ts';
 import { livingState } from '../supervisor/state.ts';
@@ -65,12 +65,16 @@ async function tryAt(
       ({ tokens, trained_tokens: trained, calls }, index) =>
         `sample ${index + 1}: ${tokens} tokens, ${trained} of them trained, from ${calls} call(s)`,
     );
-    return [
-      transcript(trial),
-      '',
-      ...(lines.length > 0 ? lines : ['no sample: none of its calls can be trained']),
-    ].join('\n');
+    return [transcript(trial), '', ...(lines.length > 0 ? lines : [noSample(trial)])].join('\n');
   });
+}
+
+/** Says why there is no sample. The transcript before this line has the reason of each call that is not trained. */
+function noSample({ calls }: Pick<TrialRecord, 'calls'>): string {
+  if (calls.length === 0) return 'no sample: the agent made no call';
+  return calls.some(({ untrainable }) => untrainable !== null)
+    ? 'no sample: none of its calls can be trained, for the reason above'
+    : 'no sample: none of its calls was completed with a reply';
 }
 
 /** Returns the model of the deployment's own engine. */

@@ -1,24 +1,23 @@
-import { expect, test } from 'vitest';
-import { canResume, throwUnlessCompleted } from './watch-run.ts';
+import { expect, onTestFinished, test, vi } from 'vitest';
+import { until } from '../../tests/support/harness/until.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
+import { watchAndPrint } from './train-file.ts';
 
-const endOf = (status: string, reason: string, type: string | null = null): { message: string; canResume: boolean } => {
-  try {
-    throwUnlessCompleted('first', { status, reason }, type);
-  } catch (error) {
-    return { message: String(error), canResume: canResume(error) };
-  }
-  return { message: 'completed', canResume: true };
-};
+const environment = useTemporal();
+const store = useDatabase();
 
-test('a watcher of a blocked run advises `resume`, except where the reason names the command or only another model helps', () => {
-  expect(endOf('blocked', 'the disk is full', 'DiskFull')).toEqual({
-    message: 'Error: run first is blocked: the disk is full\nRepair that, then: npx trialgate resume first',
-    canResume: true,
-  });
-  const named = 'no sample. Repair the cause, then "npx trialgate redo first" samples anew';
-  expect(endOf('blocked', named, 'empty_batch').message).toBe(`Error: run first is blocked: ${named}`);
-  const damaged = endOf('blocked', 'the model cannot be trained', 'BadModel');
-  expect(damaged.message).toContain('name another one in the run file and start another run');
-  expect(damaged.canResume).toBe(false);
-  expect(endOf('failed', 'bad file').message).toBe('Error: run first failed: bad file');
+test('who watches a run reads that it is being prepared, and after Ctrl-C that it goes on and how to watch it again', async () => {
+  const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  const said = vi.spyOn(console, 'error').mockReturnValue();
+  onTestFinished(() => void vi.restoreAllMocks());
+  const stop = new AbortController();
+  const connected = { client: environment.client, db: store.db };
+  const watching = watchAndPrint(connected, 'soon', {}, stop.signal).catch((error: unknown) => error);
+  await until(() => written.mock.calls.some(([text]) => String(text).includes('soon: being prepared')));
+  stop.abort();
+  expect(await watching).toMatchObject({ name: 'AbortError' });
+  expect(said.mock.calls).toEqual([
+    [expect.stringMatching(/^run soon goes on: "npx trialgate resume soon" watches it again/)],
+  ]);
 });

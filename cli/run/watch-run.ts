@@ -20,6 +20,7 @@ const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
 export async function watchRun({ client, db }: DeploymentClients, runId: string, signal: AbortSignal): Promise<void> {
   const line = progressLine();
   const handle = client.workflow.getHandle(runId);
+  let isRecorded = false;
   let iterationsPrinted = 0;
   let warnedAt = Date.now();
   const warned = new Set<string>();
@@ -28,13 +29,14 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
       const report = await handle.query<RunStatusReport>('status').catch(() => null);
       const progress = await readProgress(db, runId).catch(() => null);
       if (progress) {
+        isRecorded = true;
         line.show(...progressTexts(runId, progress, report, await readStepProgress(client, report)));
         iterationsPrinted = await printIterations(iterationsPrinted);
         if (Date.now() - warnedAt >= WARN_MS) await warnOfSlowEngines();
         if (ENDED.includes(progress.status)) return throwUnlessCompleted(runId, progress, await typeOfBlock(progress));
       } else if (await endedEarly()) {
         return throwUnlessCompleted(runId, { status: 'failed', reason: await reasonOf() }, null);
-      }
+      } else if (!isRecorded) line.show(`${runId}: being prepared`);
       await sleep(1000, undefined, { signal });
     }
   } finally {

@@ -26,6 +26,8 @@ export type Summary = {
   dropped: Partial<Record<DropReason, number>>;
   /** The number of groups whose trials all have the same reward. Their advantages are 0, so a step learns nothing from them. */
   equal_groups: number;
+  /** The number of groups without any reward: each of their trials failed or has not ended. A step learns nothing from them either. */
+  unrewarded_groups: number;
   trials: Partial<Record<Outcome | 'open', number>>;
   /** The number of attempts that failed and were run again. */
   repeated_attempts: number;
@@ -144,6 +146,7 @@ export async function readRunRecord(db: Database, runId: string, only?: SQL): Pr
     return {
       groups: ids.size,
       equal_groups: rewardsByGroup.filter((ofGroup) => new Set(ofGroup.map(({ reward }) => reward)).size === 1).length,
+      unrewarded_groups: ids.size - rewardsByGroup.length,
       dropped: tally([...own.values()].flatMap(({ dropped }) => dropped ?? [])),
       trials: tally(present.map(({ outcome }) => outcome)),
       repeated_attempts: present.reduce((sum, { id }) => sum + Math.max(0, (attemptsOf[id] ?? 1) - 1), 0),

@@ -58,9 +58,11 @@ function noSignal({
   metrics,
   groups,
   equal_groups,
+  unrewarded_groups: unrewarded,
 }: RunRecord['iterations'][number]): string | null {
   if (skipped !== null || metrics['actor/updates'] !== 0) return null;
-  return `iteration ${iteration} has no learning signal: ${equal_groups} of ${groups} groups have equal rewards. Choose tasks that the policy solves sometimes, a larger group_size, or filter_groups`;
+  const others = unrewarded === 0 ? '' : `, ${unrewarded} ${unrewarded === 1 ? 'has' : 'have'} no reward`;
+  return `iteration ${iteration} has no learning signal: ${equal_groups} of ${groups} groups have equal rewards${others}. Choose tasks that the policy solves sometimes, a larger group_size, or filter_groups`;
 }
 
 /** Returns one evaluation as a line. */

@@ -94,7 +94,18 @@ test('`show` says that a step has no learning signal when the rewards of each gr
   );
   const record = await readRunRecord(store.db, 'flat');
   expect(record.iterations).toMatchObject([{ groups: 2, equal_groups: 2 }]);
-  expect(runTable(record)).toContain('iteration 0 has no learning signal: 2 of 2 groups have equal rewards');
+  expect(runTable(record)).toContain('iteration 0 has no learning signal: 2 of 2 groups have equal rewards. Choose');
+  await runWith(
+    'broken',
+    [
+      [1, 1],
+      [null, null],
+    ],
+    0,
+  );
+  const broken = await readRunRecord(store.db, 'broken');
+  expect(broken.iterations).toMatchObject([{ groups: 2, equal_groups: 1, unrewarded_groups: 1 }]);
+  expect(runTable(broken)).toContain('1 of 2 groups have equal rewards, 1 has no reward. Choose');
   await runWith(
     'mixed',
     [

@@ -1,9 +1,9 @@
 import { and, asc, eq, isNull } from 'drizzle-orm';
 import { readRun } from '../../activities/run/read-run.ts';
+import { agentName } from '../../activities/sandbox/agent-name.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import type { Database } from '../../store/database.ts';
 import { groups, trials, type Outcome } from '../../store/schema.ts';
-import { agentName } from './agent-name.ts';
 import { table } from './table.ts';
 
 export type TrialLine = {
@@ -11,7 +11,7 @@ export type TrialLine = {
   /** Null in an evaluation. */
   iteration: number | null;
   task: string | null;
-  /** The label of the agent: a name, the path of a file, or the place of an agent within the run file. */
+  /** Its name. In trials that an earlier release opened: the path of the agent's file, or `inline:` and its name or position. */
   agent: string | null;
   agent_name: string | null;
   attempt: number;

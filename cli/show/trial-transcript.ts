@@ -2,11 +2,16 @@ import { asc, eq } from 'drizzle-orm';
 import { z } from 'zod';
 import type { JsonObject } from '../../core/json.ts';
 import type { Database } from '../../store/database.ts';
+import { readRun } from '../../activities/run/read-run.ts';
+import { agentName } from '../../activities/sandbox/agent-name.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { isInlineAgent } from '../../core/run-config/agent-file.ts';
+import { explainUntrainable } from '../../gateway/calls/sampling/explain-untrainable.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { readOutputs } from '../../store/queries/outputs.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, trials } from '../../store/schema.ts';
+import { toolParserAdvice } from '../run/restart-engine.ts';
 
 const request = z.looseObject({
   messages: z.array(z.looseObject({ role: z.string(), content: z.unknown() })).default([]),
@@ -27,13 +32,18 @@ export type TrialRecord = Awaited<ReturnType<typeof readTrialRecord>>;
 /** Reads a trial with its attempts and calls, as `show TRIAL --json` prints it. */
 export async function readTrialRecord(db: Database, trialId: string) {
   const [trial] = await db.select().from(trials).where(eq(trials.id, trialId));
-  if (!trial) throw new TrialgateError('not_found', `there is no trial ${trialId}`);
+  if (!trial)
+    throw new TrialgateError(
+      'not_found',
+      `there is neither a run nor a trial ${trialId}: "npx trialgate show" lists the runs, "npx trialgate trials RUN" the trials of one`,
+    );
   const tried = await db.select().from(attempts).where(eq(attempts.trialId, trialId)).orderBy(asc(attempts.attempt));
   const made = (await Promise.all(tried.map(({ attempt }) => readCalls(db, { trialId, attempt }))))
     .flat()
     .toSorted((a, b) => a.startedAt.getTime() - b.startedAt.getTime());
   return {
     ...trial,
+    agent_name: await nameOf(db, trial),
     attempts: tried,
     outputs: await readOutputs(db, trialId),
     refusals: (await readRefusals(db, trialId)) ?? { count: 0, latest: [] },
@@ -50,13 +60,20 @@ export async function readTrialRecord(db: Database, trialId: string) {
   };
 }
 
+/** In trials that an earlier release opened, `agent` is a label that only the run file explains. */
+async function nameOf(db: Database, { runId, agent }: Pick<typeof trials.$inferSelect, 'runId' | 'agent'>) {
+  if (agent === null) return null;
+  const { agents } = runId !== null && isInlineAgent(agent) ? await readRun(db, runId) : { agents: [] };
+  return agentName(agents, agent);
+}
+
 /** Returns the trial's conversation. Each call shows only the messages that the call before it lacks. */
 export function transcript(trial: TrialRecord): string {
   const rewards = Object.entries(trial.rewards ?? {}).map(([name, value]) => {
     const turns = trial.turnRewards?.[name];
     return turns ? `${name} ${value} (by turn ${turns.join(', ')})` : `${name} ${value}`;
   });
-  const lines = [`trial ${trial.id}   task ${trial.task?.split('/').at(-1) ?? '–'}   agent ${trial.agent ?? '–'}`];
+  const lines = [`trial ${trial.id}   task ${trial.task?.split('/').at(-1) ?? '–'}   agent ${trial.agent_name ?? '–'}`];
   lines.push(
     `outcome ${trial.outcome ?? 'open'}   ${rewards.join('   ') || 'no reward'}${trial.reason ? `   (${trial.reason})` : ''}`,
   );
@@ -89,7 +106,18 @@ export function transcript(trial: TrialRecord): string {
   if (count > 0) lines.push('', `── ${count} request(s) were refused and made no call; the latest ${latest.length}:`);
   for (const { at, attempt, status, code, message, ...each } of latest)
     lines.push(`${at}   attempt ${attempt}   ${each.request}   ${status} ${code}: ${message}`);
+  const advice = adviceOn(trial.calls);
+  if (advice.length > 0) lines.push('', ...advice.map((each) => `── ${each}`));
   return lines.join('\n');
+}
+
+/** Says why calls are not trained or were refused, each reason once. */
+function adviceOn(calls: TrialRecord['calls']): string[] {
+  const why = calls.flatMap((call) => explainUntrainable(call) ?? []);
+  const untrained = [...Map.groupBy(why, (each) => each)].map(
+    ([sentence, { length }]) => `${length} ${length === 1 ? 'call is' : 'calls are'} not trained: ${sentence}`,
+  );
+  return [...untrained, ...new Set(calls.flatMap((call) => toolParserAdvice(call) ?? []))];
 }
 
 const textOf = (content: unknown): string =>

@@ -46,6 +46,8 @@ export type Take = {
   groups: number;
   dropped_groups: number;
   equal_groups: number;
+  /** Groups without any reward. */
+  unrewarded_groups: number;
   /** The number of trials of each outcome; `open` while they run. A trial without an outcome counts by that of its last attempt, and as `cancelled` when the run has ended. */
   trials: Record<string, number>;
   /** Of the weighted rewards of its own trials. */
@@ -125,6 +127,8 @@ export type ShownCall = {
   http_status: number;
   reason: string | null;
   untrainable: string | null;
+  /** `untrainable` as a sentence, with what to do. */
+  why_untrainable: string | null;
   continuation: 'clean' | 'drifted' | 'branched' | null;
   finish_reason: string | null;
   policy_version: number | null;

@@ -68,7 +68,9 @@ test('iterations are read page by page with the rewards, outcomes and metrics of
   const { rewards } = (await read('/runs?limit=1')).runs[0];
   expect(page.iterations[1].reward.mean).toBeCloseTo(rewards[1], 12);
   expect(await read('/runs/run/iterations?from=2')).toMatchObject({
-    iterations: [{ iteration: 2, dropped_groups: 1, trials: { scored: 9, truncated: 1, agent_error: 1 } }],
+    iterations: [
+      { iteration: 2, dropped_groups: 1, unrewarded_groups: 1, trials: { scored: 9, truncated: 1, agent_error: 1 } },
+    ],
     next_from: null,
   });
 });
@@ -196,6 +198,24 @@ test('a call that begins its conversation again continues none: it says how many
     calls: [{ number: 3, continues: null, shares: { number: 2, messages: 1 }, messages: [summary, sentBefore] }],
   });
   expect(await read('/sessions/compacted/tokens')).toEqual(await read('/sessions/compacted/samples'));
+});
+
+test('a transcript says in a sentence why a call is not trained', async () => {
+  await openAttempt(gateway.db, { trialId: 'forced', attempt: 1 });
+  const sampling = { constraints: ['strict_tools'], constrained_decoding: 'enforce' };
+  const choice = { untrainable: 'sampling_not_reproducible' };
+  await recordCalls(gateway.db, [callRecord({ trialId: 'forced', sampling, choice })]);
+  expect(await read('/sessions/forced/transcript')).toMatchObject({
+    calls: [{ ...choice, why_untrainable: expect.stringContaining('Set `constrained_decoding: hint`') }],
+  });
+});
+
+test('a group has the name of its agent, as its trials have it, in place of the agent’s file', async () => {
+  const group = { id: 'run/2.1/0', agent: '/x/agent.yaml' };
+  await gateway.db.update(groupRows).set(group).where(eq(groupRows.id, group.id));
+  const [{ trials }] = (await read(`/runs/run/groups?group_id=${group.id}`)).groups;
+  expect(trials[0].agent).not.toBe(group.agent);
+  expect((await read(`/runs/run/groups?group_id=${group.id}`)).groups).toMatchObject([{ agent: trials[0].agent }]);
 });
 
 test('after a redo the groups of both takes are told apart, and only those of the last take count as dropped work', async () => {

@@ -130,6 +130,7 @@ const takeOf = (row: TakeRow): Take => ({
   groups: row.groups,
   dropped_groups: row.dropped,
   equal_groups: row.equal,
+  unrewarded_groups: row.unrewarded,
   trials: row.trials,
   reward: row.reward,
 });
@@ -141,7 +142,7 @@ const groupOf = (row: ListedGroup) => ({
   take: row.take,
   superseded: row.superseded,
   task: row.task,
-  agent: row.agent,
+  agent: row.trials.find(({ agent }) => agent !== null)?.agent ?? row.agent,
   size: row.size,
   policy_version: row.policyVersion,
   dropped: row.dropped,

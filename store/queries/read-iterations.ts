@@ -14,6 +14,8 @@ export type TakeRow = typeof iterations.$inferSelect & {
   dropped: number;
   /** The number of groups whose trials all have the same reward. */
   equal: number;
+  /** The number of groups without any reward. */
+  unrewarded: number;
   trials: Partial<Record<Outcome | 'open', number>>;
   /** The weighted rewards of its trials; null without any. `std` is that of the population. */
   reward: { mean: number; median: number; std: number; count: number; passed: number } | null;
@@ -77,13 +79,14 @@ export async function readIterations(db: Database, runId: string, wanted: Wanted
       groups: ofGroups?.groups ?? 0,
       dropped: ofGroups?.dropped ?? 0,
       equal: ofTrials?.equal ?? 0,
+      unrewarded: (ofGroups?.groups ?? 0) - (ofTrials?.rewarded ?? 0),
       trials: ofTrials?.trials ?? {},
       reward: ofTrials?.reward ?? null,
     };
   });
 }
 
-type Counted = Pick<TakeRow, 'iteration' | 'take' | 'trials' | 'equal' | 'reward'>;
+type Counted = Pick<TakeRow, 'iteration' | 'take' | 'trials' | 'equal' | 'reward'> & { rewarded: number };
 
 /** Counts the trials of takes in one statement, which computes the reward of each trial once. */
 async function countTrials(db: Database, runId: string, { from, last, weights, hasEnded }: Wanted & { last: number }) {
@@ -97,14 +100,14 @@ async function countTrials(db: Database, runId: string, { from, last, weights, h
       select iteration, take, jsonb_object_agg(outcome, many) as trials
       from (select iteration, take, outcome, count(*) as many from ended group by 1, 2, 3) counted group by 1, 2
     ), equals as (
-      select iteration, take, count(*) filter (where high = low) as equal
+      select iteration, take, count(*) filter (where high = low) as equal, count(high) as rewarded
       from (select iteration, take, max(reward) as high, min(reward) as low from ended group by iteration, take, group_id) ranges group by 1, 2
     ), rewards as (
       select iteration, take, avg(reward) as mean, percentile_cont(0.5) within group (order by reward) as median,
         stddev_pop(reward) as std, count(*) as count, count(*) filter (where reward >= 1) as passed
       from ended where reward is not null group by 1, 2
     )
-    select outcomes.iteration, outcomes.take, trials, equal::int,
+    select outcomes.iteration, outcomes.take, trials, equal::int, rewarded::int,
       case when mean is not null then json_build_object('mean', mean, 'median', median, 'std', std, 'count', count, 'passed', passed) end as reward
     from outcomes join equals using (iteration, take) left join rewards using (iteration, take)`);
   return rows;

@@ -22,6 +22,7 @@ export type ShownCall = Pick<
   | 'httpStatus'
   | 'reason'
   | 'untrainable'
+  | 'sampling'
   | 'continuation'
   | 'finishReason'
   | 'policyVersion'
@@ -71,6 +72,7 @@ export async function readTurns(
       httpStatus: calls.httpStatus,
       reason: calls.reason,
       untrainable: calls.untrainable,
+      sampling: calls.sampling,
       continuation: calls.continuation,
       finishReason: calls.finishReason,
       policyVersion: calls.policyVersion,

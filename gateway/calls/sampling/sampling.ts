@@ -4,7 +4,14 @@ import { canRelax, relaxed } from './constraints.ts';
 import type { ModelRequest } from '../../protocols/model-request.ts';
 
 /** Settings under which the engine samples from the plain softmax. */
-const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1 };
+export const NEUTRAL = {
+  top_p: 1,
+  top_k: -1,
+  min_p: 0,
+  presence_penalty: 0,
+  frequency_penalty: 0,
+  repetition_penalty: 1,
+};
 
 /**
  * Returns the request's fields with the trial's own sampling in force. Each setting is forced, a default where the agent sets none, or left

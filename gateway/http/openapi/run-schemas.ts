@@ -74,6 +74,7 @@ export const take = z.object({
   groups: z.int(),
   dropped_groups: z.int(),
   equal_groups: z.int().describe('Groups whose trials all have the same reward'),
+  unrewarded_groups: z.int().describe('Groups without any reward'),
   trials: z
     .record(z.string(), z.int())
     .describe(
@@ -161,6 +162,7 @@ const shownCall = z.object({
   http_status: z.int(),
   reason: z.string().nullable(),
   untrainable: z.string().nullable(),
+  why_untrainable: z.string().nullable().describe('`untrainable` as a sentence, with what to do'),
   continuation: z.enum(CONTINUATIONS).nullable(),
   finish_reason: z.string().nullable(),
   policy_version: z.int().nullable(),

@@ -11,6 +11,7 @@ import { countIds } from '../../../store/queries/count-ids.ts';
 import { readTrainableCalls } from '../../../store/queries/read-trainable-calls.ts';
 import { readAttempts, readTurns, type ShownCall } from '../../../store/queries/read-turns.ts';
 import { readRefusals } from '../../../store/queries/refusals.ts';
+import { explainUntrainable } from '../../calls/sampling/explain-untrainable.ts';
 import { check } from '../../check.ts';
 import { Failure } from '../../failure.ts';
 import { jsonReply } from '../../reply-formats.ts';
@@ -119,6 +120,7 @@ const shown = (call: ShownCall) => ({
   http_status: call.httpStatus,
   reason: call.reason,
   untrainable: call.untrainable,
+  why_untrainable: explainUntrainable(call),
   continuation: call.continuation,
   finish_reason: call.finishReason,
   policy_version: call.policyVersion,

@@ -323,6 +323,7 @@ function Iterations({ runId, takes }: { runId: string; takes: Take[] }) {
             <td className="number">{percent(row.reward && row.reward.passed / row.reward.count)}</td>
             <td className="number">
               {row.equal_groups} of {row.groups}
+              {row.unrewarded_groups > 0 && <div className="hint">{row.unrewarded_groups} without a reward</div>}
             </td>
             <td className="number">{short(row.policy_version)}</td>
             {PHASES.map((phase) => (

@@ -325,7 +325,7 @@ function Shown({ item }: { item: Item }) {
       <Message message={call.reply ?? { role: 'assistant' }} number={call.number} facts={facts} />
       {call.untrainable !== null && (
         <p className="trouble">
-          Not trained: <Recorded text={call.untrainable} />
+          Not trained: <Recorded text={call.why_untrainable ?? call.untrainable} />
         </p>
       )}
       {call.reason !== null && (

@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
-import { loadAgent } from '../../activities/sandbox/load-agent.ts';
 import { agentOf, type AgentEntry } from '../../core/run-config/agent-file.ts';
+import { loadAgent } from './load-agent.ts';
 
 /** Returns the name of an agent by its label: the name that its file gives, or the name of the file if the file cannot be read here. */
 export const agentName = (agents: readonly AgentEntry[], label: string): Promise<string> =>

@@ -1,0 +1,25 @@
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+
+/** Says how to start an engine with another option. The deployment starts only its own. */
+export const restart = (
+  { engines }: Pick<RunConfig, 'engines'>,
+  { vllm, sglang }: { vllm: string; sglang: string },
+): string =>
+  engines.length > 0
+    ? `start vLLM with ${vllm}, or SGLang with ${sglang}`
+    : `start the deployment with it: \`npx trialgate down\`, then \`npx trialgate up ${vllm}\``;
+
+const PARSER = '--tool-call-parser NAME';
+const VLLM_PARSER = `--enable-auto-tool-choice ${PARSER}`;
+
+/** Returns what to do when an engine refused a call because it was not told how to find tool calls in a reply; null for every other reason. */
+export function toolParserAdvice({ reason, engine }: { reason: string | null; engine: string | null }): string | null {
+  if (!reason?.includes('--enable-auto-tool-choice')) return null;
+  // The deployment's own vLLM listens on a Unix socket.
+  const isOurs = engine === null || engine.startsWith('unix:');
+  const how = restart(
+    { engines: isOurs ? [] : [engine] },
+    { vllm: isOurs ? `--engine-args '${VLLM_PARSER}'` : VLLM_PARSER, sglang: PARSER },
+  );
+  return `the agent offers tools, and the engine was not told how to find tool calls in a reply: ${how}. Which NAME depends on the model (hermes for Qwen2.5)`;
+}

@@ -1,0 +1,86 @@
+import { join } from 'node:path';
+import { beforeEach, expect, test } from 'vitest';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { replicas } from '../../store/schema.ts';
+import { SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
+import { taskWith, temporaryHome, writeFiles } from '../../tests/support/harness/sandbox-fixtures.ts';
+import { tryBeforeStart } from './try-before-start.ts';
+
+const gateway = useGateway();
+const { signal } = new AbortController();
+const REWARD = 'echo 0 > $LOGS_DIR/verifier/reward.txt';
+const AGENT = 'import json\ndef work(task, model):\n    raise SystemExit("it was run")\n';
+
+/** The deployment's engines belong to a run. */
+beforeEach(async () => {
+  await gateway.db.delete(replicas);
+  await gateway.db.insert(replicas).values({ url: 'unix:/engine.sock', runId: 'first' });
+});
+
+/** Tries a run of this function agent and these tasks. */
+async function tried({
+  agent = AGENT,
+  judge = REWARD,
+  reward,
+  engines = [],
+}: {
+  agent?: string;
+  judge?: string | null;
+  reward?: string;
+  engines?: string[];
+}) {
+  await using folder = await temporaryHome();
+  const { home } = folder;
+  await writeFiles(home, {
+    'agent/solve.py': agent,
+    'data/train.jsonl': '{"q": "first"}\n',
+    'data/grade.py': reward ?? '',
+  });
+  const tasks = judge === null ? [] : [(await taskWith(home, judge)).folder];
+  const rows = { rows: join(home, 'data/train.jsonl'), prompt: '{q}' };
+  const config = runConfig.parse({
+    model: 'm',
+    iterations: 1,
+    agents: [`${join(home, 'agent/solve.py')}:work`],
+    tasks: reward === undefined ? tasks : [...tasks, rows],
+    ...(reward === undefined ? {} : { reward: { function: `${join(home, 'data/grade.py')}:score` } }),
+    engines,
+  });
+  const {
+    db,
+    gateway: { url: gatewayUrl },
+  } = gateway;
+  const place = { db, gatewayUrl, secret: SECRET, home, unsandboxed: true, report: () => {} };
+  return await tryBeforeStart(config, place, signal);
+}
+
+test('while another run has the engines, verifiers and imports are tried and agents are not run', async () => {
+  const reward = 'def score(row, transcript, result):\n    return len(transcript[-1]["content"])\n';
+  expect(await tried({ reward })).toBe(
+    'verifiers and imports work; agents were not run: the engines belong to run first until that ends',
+  );
+  expect(await gateway.db.query.trials.findMany()).toEqual([]);
+});
+
+test('the verifiers and imports of a run with engines of its own are tried too', async () => {
+  expect(await tried({ engines: ['http://127.0.0.1:9'] })).toBe(
+    'verifiers and imports work; agents were not run: the run has its own engines',
+  );
+});
+
+test('without an engine, an agent that cannot be imported, a broken verifier and a broken reward are refused with the reason', async () => {
+  await expect(tried({ agent: `import nosuchmodule\n${AGENT}` })).rejects.toThrow(
+    /the agent solve failed when its file was imported: .*No module named 'nosuchmodule'.* --no-check/,
+  );
+  await expect(tried({ agent: 'def other(task):\n    pass\n' })).rejects.toThrow(/solve\.py has no function work/);
+  await expect(tried({ judge: 'exit 3' })).rejects.toThrow(
+    /the verifier of task failed when it judged an empty reply: .* --no-check/,
+  );
+  const reward = 'def score(row, transcript, result):\n    return row["answer"]\n';
+  await expect(tried({ judge: null, reward })).rejects.toThrow(/failed when it judged an empty reply: .*KeyError/);
+});
+
+test('a reward function that leaves an empty reply out is no reason against a run', async () => {
+  const reward = 'def score(completions, **columns):\n    return [None]\n';
+  expect(await tried({ judge: null, reward })).toMatch(/^verifiers and imports work/);
+});

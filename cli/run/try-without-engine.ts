@@ -1,0 +1,86 @@
+import { randomUUID } from 'node:crypto';
+import { gradeRow, NONE_FOR_THIS_ROW } from '../../activities/reward/grade-row.ts';
+import { Graders } from '../../activities/reward/graders.ts';
+import { createSandbox } from '../../activities/sandbox/create-sandbox.ts';
+import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
+import type { Sandbox } from '../../activities/sandbox/empty-sandbox.ts';
+import { VerifierError } from '../../activities/sandbox/errors.ts';
+import { judgeWork } from '../../activities/sandbox/judge-work.ts';
+import { importOnly } from '../../activities/sandbox/load-agent.ts';
+import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import { prepareTryout, type PreparedTryout, type Tryout, type TryoutPlace } from './try-agent.ts';
+
+export const NO_CHECK = '--no-check starts the run without a try';
+
+/**
+ * Tries what needs no engine: imports the file of a function agent in its sandbox, and has the task's verifier or reward judge an empty
+ * reply. Opens no trial. Returns whether there was a file to import.
+ * @throws TrialgateError `bad_input` with what failed
+ */
+export async function tryWithoutEngine(
+  tryout: Omit<Tryout, 'keep'>,
+  place: Omit<TryoutPlace, 'db' | 'secret'>,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const { home } = place;
+  const prepared = await prepareTryout(tryout, place, signal);
+  const { task, agent, backend, image, verifier } = prepared;
+  place.report(`agent ${agent.name} and task ${task.name}: without an engine`);
+  const key = { trialId: `try-${randomUUID().slice(0, 8)}`, attempt: 1 };
+  try {
+    const sandbox = await createSandbox({ home, ...key, task, backend, image, signal });
+    const isImported = await importAgent(
+      prepared,
+      { sandbox, trialId: key.trialId, gateway: place.gatewayUrl },
+      signal,
+    );
+    await judgeNothing(prepared, { sandbox, home }, signal);
+    return isImported;
+  } finally {
+    await destroySandbox({ home, ...key, backend, verifier: verifier?.backend });
+  }
+}
+
+async function importAgent(
+  { task, agent, environment, network, backend }: PreparedTryout,
+  given: { sandbox: Sandbox; trialId: string; gateway: string },
+  signal: AbortSignal,
+): Promise<boolean> {
+  const importing = importOnly(agent);
+  if (importing === null) return false;
+  const how = { agent: importing, task, backend, environment, network, apiKey: 'none', model: 'policy', signal };
+  const { ending, reason, process } = await runAgentProcess({ ...given, ...how });
+  signal.throwIfAborted();
+  if (ending === 'done') return true;
+  throw new TrialgateError(
+    'bad_input',
+    `the agent ${agent.name} failed when its file was imported: ${reason ?? ending}. ${NO_CHECK}\n${process.stderr.trimEnd()}`,
+  );
+}
+
+async function judgeNothing(
+  { task, backend, image, verifier }: PreparedTryout,
+  { sandbox, home }: { sandbox: Sandbox; home: string },
+  signal: AbortSignal,
+): Promise<void> {
+  const graders = new Graders(home);
+  try {
+    if (task.kind === 'folder') await judgeWork({ task, sandbox, ...(verifier ?? { backend, image }), signal });
+    else {
+      const transcript = [...task.messages, { role: 'assistant', content: '' }];
+      await gradeRow(task, { sandbox, transcript, graders }, signal);
+    }
+  } catch (error) {
+    if (!(error instanceof VerifierError)) throw error;
+    // A reward function may leave an empty reply out.
+    if (error.message === NONE_FOR_THIS_ROW) return;
+    throw new TrialgateError(
+      'bad_input',
+      `the verifier of ${task.name} failed when it judged an empty reply: ${error.message}. ${NO_CHECK}`,
+      { cause: error },
+    );
+  } finally {
+    await graders.close();
+  }
+}

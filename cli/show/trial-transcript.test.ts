@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { runs } from '../../store/schema.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { show } from './show.ts';
+import { readTrialRecord, transcript } from './trial-transcript.ts';
+
+const store = useDatabase();
+const printed = async (trialId: string) => transcript(await readTrialRecord(store.db, trialId));
+
+test('a transcript ends with each reason why calls are not trained, once, as a sentence that says what to do', async () => {
+  await openAttempt(store.db, { trialId: 'strict', attempt: 1 });
+  const sampling = { constraints: ['strict_tools'], constrained_decoding: 'enforce' };
+  for (const [own, untrainable] of [
+    [sampling, 'sampling_not_reproducible'],
+    [sampling, 'sampling_not_reproducible'],
+    [{}, 'no_token_ids'],
+    [{}, null],
+  ] as const)
+    await recordCalls(store.db, [callRecord({ trialId: 'strict', sampling: own, choice: { untrainable } })]);
+  const [first, second, ...more] = (await printed('strict')).split('\n').filter((line) => line.startsWith('── '));
+  expect(first).toMatch(/^── 2 calls are not trained: .* Set `constrained_decoding: hint` in the run file/);
+  expect(second).toMatch(/^── 1 call is not trained: the engine did not return the token ids/);
+  expect(more).toEqual([]);
+});
+
+test.each([
+  ['unix:/run/engine.sock', "`npx trialgate up --engine-args '--enable-auto-tool-choice --tool-call-parser NAME'`"],
+  ['http://127.0.0.1:8000', 'start vLLM with --enable-auto-tool-choice --tool-call-parser NAME, or SGLang with'],
+])('a transcript says how to start the engine %s when that refused tools for want of a parser', async (engine, how) => {
+  const trialId = `tools-${engine.length}`;
+  await openAttempt(store.db, { trialId, attempt: 1 });
+  const reason = `engine_400: "auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`;
+  const refused = { trialId, engine, reason, status: 'failed', httpStatus: 400, fault: 'request' } as const;
+  await recordCalls(store.db, [callRecord(refused), callRecord(refused)]);
+  expect((await printed(trialId)).split(how)).toHaveLength(2);
+});
+
+test('a trial that an earlier release opened is shown by its agent’s name, not by the agent’s place in the run file', async () => {
+  const agents = [{ name: 'crew', command: ['x'] }];
+  const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, agents });
+  await store.db.insert(runs).values({ id: 'run', config });
+  for (const [trialId, agent] of [
+    ['inline', 'inline:crew'],
+    ['file', '/gone/solver.yaml'],
+  ] as const)
+    await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', agent });
+  expect(await printed('inline')).toMatch(/agent crew$/m);
+  expect(await printed('file')).toMatch(/agent solver$/m);
+});
+
+test('`show` of an unknown name says that there is neither a run nor a trial, and how to list both', async () => {
+  await expect(show(store.db, 'nosuchrun', false, async () => null)).rejects.toThrow(
+    'there is neither a run nor a trial nosuchrun: "npx trialgate show" lists the runs, "npx trialgate trials RUN"',
+  );
+});
