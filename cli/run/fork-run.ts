@@ -5,6 +5,7 @@ import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import { resolvePaths } from '../../activities/run/resolve-paths.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { requireRunId } from '../../core/ids.ts';
 import type { RelayRoute } from '../../activities/pool/get-from-engine.ts';
 import { checkLoggers } from '../log/check-loggers.ts';
 import { NO_RELAY, requireForRuns, requireSameModel } from './check-engines.ts';
@@ -26,6 +27,7 @@ export async function forkRun(
   changes: Record<string, unknown>,
   { check = true, relay = NO_RELAY }: { check?: boolean; relay?: RelayRoute } = {},
 ): Promise<void> {
+  requireRunId(runId);
   if ('model' in changes)
     throw new TrialgateError(
       'bad_input',
