@@ -205,7 +205,7 @@ test.each([
   [started({ model_config: { hf_overrides: floatHead } }), floatHead],
   [{ ...sglang(false), enable_fp32_lm_head: true }, floatHead],
   [started({ weight_transfer_config: { backend: 'gloo' } }), { weight_broadcast: { type: 'gloo' } }],
-  [started({ weight_transfer_config: { backend: 'gloo' } }), {}],
+  [started({ model_config: {}, weight_transfer_config: { backend: 'gloo' } }), {}],
 ])('an engine that was started as %j may serve a run with %j', async (info, run) => {
   await check(await engineWith(MODELS, info), run);
 });

@@ -34,7 +34,7 @@ const startedWith = z.union([
     .object({
       vllm_config: z.object({
         lora_config: z.object({ max_lora_rank: atMost, max_loras: atMost }).nullish(),
-        model_config: z.object({ hf_overrides: z.unknown() }).nullish(),
+        model_config: z.object({ hf_overrides: z.unknown().optional() }).nullish(),
         weight_transfer_config: z.object({ backend: z.string().nullish() }).nullish(),
       }),
     })
