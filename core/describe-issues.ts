@@ -1,5 +1,5 @@
-import { closest, distance } from 'fastest-levenshtein';
 import { z } from 'zod';
+import { nearest } from './nearest.ts';
 
 /** A fault of a file: the path of the wrong field, and a sentence. */
 export type Fault = { path: string; message: string; isUnknownKey: boolean };
@@ -29,14 +29,11 @@ function faultsOf(issue: z.core.$ZodIssue, above: readonly PropertyKey[], schema
 function unknownKeys(keys: readonly string[], path: readonly PropertyKey[], schema: z.ZodType): Fault[] {
   const known = keysAt(schema, path);
   return keys.map((key) => {
-    const near = known.length > 0 ? closest(key, known) : null;
-    const hint = near !== null && isLike(key, near) ? `, did you mean \`${near}\`?` : '';
+    const near = nearest(key, known);
+    const hint = near === null ? '' : `, did you mean \`${near}\`?`;
     return { path: [...path, key].join('.'), message: `unknown setting${hint}`, isUnknownKey: true };
   });
 }
-
-/** A third of the letters may differ, and two in a short key. */
-const isLike = (key: string, known: string): boolean => distance(key, known) <= Math.max(2, Math.floor(key.length / 3));
 
 /** Returns the keys of the object at this path of a schema, of all its forms together. */
 function keysAt(schema: z.ZodType, path: readonly PropertyKey[]): string[] {

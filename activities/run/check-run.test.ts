@@ -148,3 +148,63 @@ test('the check of a run refuses two agents’ files with the same name, and tak
   );
   await check('one', 'three', 'one');
 });
+
+const ROWS = { rows: 'FOLDER/rows.jsonl' };
+const GRADED = { tasks: [ROWS], reward: 'exact_match' };
+test.each([
+  ['its rows', 'FOLDER/agent.yaml', GRADED, 'rows.jsonl'],
+  ['its rows behind a link', 'FOLDER/link/agent.yaml', GRADED, 'rows.jsonl'],
+  [
+    'its reward function',
+    'FOLDER/agent.yaml',
+    { tasks: [{ rows: 'org/data' }], reward: 'FOLDER/grade.py:score' },
+    'grade.py',
+  ],
+  ['held-out rows', 'FOLDER/agent.yaml', { evaluation: { tasks: [ROWS] }, reward: 'exact_match' }, 'rows.jsonl'],
+  ['the tests of a task', 'FOLDER/agent.yaml', {}, 'task/tests'],
+  ['the tests by a mount', { command: ['x'], mounts: { more: 'FOLDER/task/tests' } }, {}, 'task/tests'],
+  ['the solution by a mount', { command: ['x'], mounts: { more: 'FOLDER/task/solution' } }, {}, 'task/solution'],
+  ['a function beside the task', { function: 'FOLDER/agent.py:run' }, {}, 'task/tests'],
+  ['no answer: it has a folder of its own', 'FOLDER/own/agent.yaml', GRADED, null],
+  [
+    'no answer: it has the task’s environment',
+    { command: ['x'], mounts: { more: 'FOLDER/task/environment' } },
+    {},
+    null,
+  ],
+])('the check of a run finds that an agent can read %s', async (_, agent, settings, found) => {
+  await using place = await temporaryHome();
+  const { folder } = await taskWith(place.home, 'true', { 'solution/solve.sh': '', 'environment/data': '' });
+  await writeFiles(place.home, {
+    'agent.yaml': 'command: [x]',
+    'own/agent.yaml': 'command: [x]',
+    'agent.py': '',
+    'grade.py': '',
+    'rows.jsonl': '{"prompt": "a", "answer": "b"}\n',
+  });
+  symlinkSync('.', join(place.home, 'link'));
+  const given: object = JSON.parse(
+    JSON.stringify({ tasks: [folder], ...settings, agents: [agent] }).replaceAll('FOLDER', place.home),
+  );
+  const checked = checkRun(runConfig.parse({ model: 'm', iterations: 1, ...given }), null);
+  if (found === null) await checked;
+  else
+    await expect(checked).rejects.toMatchObject({
+      code: 'bad_input',
+      message: expect.stringMatching(
+        new RegExp(`^agents: .* can read all of .*, and ${join(place.home, found)} is in`),
+      ),
+    });
+});
+
+test('a file of rows in place of a task folder is refused, with the way to name and to try rows', async () => {
+  await using place = await temporaryHome();
+  await writeFiles(place.home, { 'rows.jsonl': '{}\n' });
+  const rows = join(place.home, 'rows.jsonl');
+  await expect(checkRun(runConfig.parse({ model: 'm', iterations: 1, tasks: [rows] }), null)).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringMatching(
+      /is a file of rows, not a folder: .*`tasks: \[{rows: .*rows\.jsonl, prompt: …}\]` .*try .*rows\.jsonl#0 --run/,
+    ),
+  });
+});

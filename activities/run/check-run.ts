@@ -1,8 +1,6 @@
-import { isAbsolute } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import { agentLabels, isAgentFunction, type AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import { isOwnFunction, rewardFunctions, type RewardFunction } from '../../core/run-config/reward.ts';
 import { isRows } from '../../core/run-config/task-source.ts';
 import { agentEnvironment } from '../environments/agent-environment.ts';
 import { pythonEnvironment } from '../environments/python.ts';
@@ -13,6 +11,7 @@ import { requireImages, requireKind } from '../sandbox/place-task.ts';
 import { loadFolder } from '../tasks/list-tasks.ts';
 import { requireNetwork } from '../tasks/require-network.ts';
 import { requireRegularFiles } from '../tasks/require-regular-files.ts';
+import { requireHidden, rewardsOf } from './require-hidden.ts';
 
 /**
  * Checks the agents, the tasks' folders and the reward functions that a run file names, and installs their packages, unless `install` is
@@ -22,12 +21,17 @@ import { requireRegularFiles } from '../tasks/require-regular-files.ts';
 export async function checkRun(config: RunConfig, install: InstallOptions | null): Promise<void> {
   const agents = await Promise.all(config.agents.map((entry) => loadAgent(entry)));
   requireOwnNames(agents, config.agents);
-  requireHidden(agents, config);
+  requireHidden(agents, config, []);
   for (const agent of agents) requireKind(agent, config);
-  if (install) for (const agent of agents) await agentEnvironment(agent, install);
   for (const source of [...config.tasks, ...config.evaluation.tasks])
-    if (!isRows(source))
-      for (const { loaded } of await loadFolder(typeof source === 'string' ? source : source.folder, config.sandbox)) {
+    if (!isRows(source)) {
+      const tasks = await loadFolder(typeof source === 'string' ? source : source.folder, config.sandbox);
+      requireHidden(
+        agents,
+        config,
+        tasks.map(({ loaded }) => loaded),
+      );
+      for (const { loaded } of tasks) {
         for (const agent of agents) {
           const network = requireNetwork(loaded, agent.name, config.network ?? agent.network);
           requireKind({ ...agent, network }, { ...config, network: null });
@@ -35,9 +39,17 @@ export async function checkRun(config: RunConfig, install: InstallOptions | null
         requireImages(loaded, config);
         await requireRegularFiles(loaded);
       }
+    }
+  for (const given of rewardsOf(config)) findFunction(given);
+  if (install) await installPackages(config, install);
+}
+
+/** Installs the packages of the agents and the reward functions that a run file names. */
+export async function installPackages(config: RunConfig, install: InstallOptions): Promise<void> {
+  for (const entry of config.agents) await agentEnvironment(await loadAgent(entry), install);
   for (const given of rewardsOf(config)) {
     const { python } = findFunction(given);
-    if (python && install) await pythonEnvironment(python, install);
+    if (python) await pythonEnvironment(python, install);
   }
 }
 
@@ -58,26 +70,4 @@ function requireOwnNames(agents: readonly Agent[], entries: readonly AgentEntry[
       );
     named.set(name, label);
   }
-}
-
-/** Returns the functions of all rows that a run file names. */
-const rewardsOf = ({ tasks, evaluation, reward }: RunConfig): RewardFunction[] =>
-  [...tasks, ...evaluation.tasks]
-    .filter(isRows)
-    .flatMap((source) => Object.values(rewardFunctions(source.reward ?? reward ?? {})));
-
-/** Refuses rows and reward functions in a folder that an agent can read, because it would find the answers there. */
-function requireHidden(agents: readonly Agent[], config: RunConfig): void {
-  const rows = [...config.tasks, ...config.evaluation.tasks].filter(isRows).map((source) => source.rows);
-  const rewards = rewardsOf(config).flatMap((given) =>
-    isOwnFunction(given.function) ? [findFunction(given).file] : [],
-  );
-  for (const { name, folder, mounts } of agents)
-    for (const readable of [folder, ...Object.values(mounts)])
-      for (const hidden of [...rows, ...rewards])
-        if (readable !== null && isAbsolute(hidden) && `${hidden}/`.startsWith(`${readable}/`))
-          throw new TrialgateError(
-            'bad_input',
-            `agents: ${name} can read all of ${readable}, and ${hidden} is in it: put the agent into a folder without data and rewards`,
-          );
 }

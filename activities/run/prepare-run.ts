@@ -1,6 +1,5 @@
 import { eq } from 'drizzle-orm';
-import { TrialgateError } from '../../core/errors.ts';
-import { RUN_ID } from '../../core/ids.ts';
+import { requireRunId } from '../../core/ids.ts';
 import { runs } from '../../store/schema.ts';
 import { checkRun } from './check-run.ts';
 import type { Deps } from '../deps.ts';
@@ -50,12 +49,7 @@ const checked = (
   options: InstallOptions,
 ): Promise<RunConfig> =>
   nonRetryable(async () => {
-    if (!RUN_ID.test(runId)) {
-      throw new TrialgateError(
-        'bad_input',
-        `run id ${JSON.stringify(runId)}: use letters, digits, '.', '_' and '-', at most 64`,
-      );
-    }
+    requireRunId(runId);
     const config = resolvePaths(parseRunConfig(runFile));
     await checkRun(config, options);
     return config;

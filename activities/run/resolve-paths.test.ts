@@ -1,3 +1,4 @@
+import { homedir } from 'node:os';
 import { expect, test } from 'vitest';
 import { REPOSITORY } from '../../core/repository.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
@@ -28,4 +29,5 @@ test('a model is a folder, or keeps its name when there is no such folder', () =
   expect(resolveModel('tasks')).toBe(`${REPOSITORY}/tasks`);
   expect(resolveModel('someone/model')).toBe('someone/model');
   expect(resolveModel('/not/there')).toBe('/not/there');
+  expect(resolveModel('~/.')).toBe(homedir());
 });

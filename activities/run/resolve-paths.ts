@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
-import { isAbsolute, resolve } from 'node:path';
+import { homedir } from 'node:os';
+import { isAbsolute, join, resolve } from 'node:path';
 import { isAgentPath } from '../../core/run-config/agent-file.ts';
 import { resolvePython } from '../../core/run-config/dependencies.ts';
 import { isOwnFunction, rewardFunctions, type Reward, type RewardFunction } from '../../core/run-config/reward.ts';
@@ -11,7 +12,8 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 /** Returns the folder of a model, of an installed one too; any other name is that of one on a hub and stays. */
 export function resolveModel(model: string, base: string = REPOSITORY): string {
-  const candidates = [resolve(base, model), resolve(REPOSITORY, '.trialgate/models', model)];
+  const given = model.startsWith('~/') ? join(homedir(), model.slice(2)) : resolve(base, model);
+  const candidates = [given, resolve(REPOSITORY, '.trialgate/models', model)];
   return candidates.find((path) => existsSync(path)) ?? model;
 }
 

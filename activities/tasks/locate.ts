@@ -2,12 +2,20 @@ import { stat } from 'node:fs/promises';
 import { isAbsolute, resolve } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import { REPOSITORY } from '../../core/repository.ts';
+import { isRowsFile } from './formats/index.ts';
 
 /** Finds a folder. A relative one is searched in the working directory and then in the repository, so that `tasks/train` always works. */
 export async function locate(folder: string): Promise<string> {
   const places = isAbsolute(folder) ? [folder] : [resolve(folder), resolve(REPOSITORY, folder)];
   for (const place of places) {
-    if ((await stat(place).catch(() => null))?.isDirectory()) return place;
+    const found = await stat(place).catch(() => null);
+    if (found?.isDirectory()) return place;
+    if (found?.isFile() && isRowsFile(place))
+      throw new TrialgateError(
+        'bad_input',
+        `tasks: ${place} is a file of rows, not a folder: name it in a run file as \`tasks: [{rows: ${folder}, prompt: …}]\` with a \`reward\` ` +
+          `(docs/tasks.md), and try one of its rows with \`npx trialgate try ${folder}#0 --run RUN_FILE\``,
+      );
   }
   throw new TrialgateError('bad_input', `tasks: no folder ${folder} (looked at ${[...new Set(places)].join(', ')})`);
 }

@@ -1,6 +1,7 @@
 import { closest, distance } from 'fastest-levenshtein';
 import { placeTask, requirePackages } from '../../activities/sandbox/place-task.ts';
 import { agentEnvironment } from '../../activities/environments/agent-environment.ts';
+import { requireHidden } from '../../activities/run/require-hidden.ts';
 import { loadAgent } from '../../activities/sandbox/load-agent.ts';
 import { reachedNetwork } from '../../activities/sandbox/network.ts';
 import { requireNetwork } from '../../activities/tasks/require-network.ts';
@@ -34,6 +35,7 @@ export async function attackTask(options: AttackOptions, signal: AbortSignal): P
   const { config, home } = options;
   await requireIsolation(options);
   const [task, agent] = [await findTask(options.task, config, home), await loadAgent(options.agent)];
+  requireHidden([agent], config, [task]);
   const attacks = attacksOn(task, options.only);
   const line = progressLine();
   try {

@@ -34,7 +34,8 @@ export function register(root: Command): void {
         '\n  $ npx trialgate try tasks/train/add --engine http://127.0.0.1:8000' +
         '\n  $ npx trialgate try tasks/train/add --agent ./my-agent/agent.yaml --explain' +
         '\n  $ npx trialgate try --attack tasks/train/add\n  $ npx trialgate try --attack my-run/data/train.jsonl#0 --run my-run/run.yaml --json' +
-        '\n  $ npx trialgate try --attack tasks/train/add --only conftest,reward_daemon',
+        '\n  $ npx trialgate try --attack tasks/train/add --only conftest,reward_daemon' +
+        '\n\nExit codes: 0 the trial ended as scored or truncated, 4 as agent_error, timed_out, verifier_error or infra_error; with --attack 1 if one pays.',
     )
     .action(async (task: string, options: Options, command: Command) => {
       const { config } = await settingsOf(command);
@@ -59,7 +60,9 @@ export function register(root: Command): void {
         return;
       }
       const { tryCommand } = await import('../run/try-command.ts');
-      console.log(await tryCommand(config, { task, ...options }, shutdownSignal()));
+      const { text, failed } = await tryCommand(config, { task, ...options }, shutdownSignal());
+      console.log(text);
+      process.exitCode = failed ? EXIT.failed : EXIT.done;
     });
 }
 

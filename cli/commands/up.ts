@@ -38,6 +38,10 @@ export function register(root: Command): void {
         const { installWithProgress } = await import('../install/install.ts');
         await installWithProgress({ device: config.device, python: config.python }, signal);
       }
+      if (!running) {
+        const { requireEngineModel } = await import('../models/require-model.ts');
+        await requireEngineModel(config, signal);
+      }
       const progress = stackProgress();
       try {
         const { state, already } = await up({ asked, onChange: progress.show }, signal);

@@ -1,10 +1,10 @@
 import { createServer } from 'node:http';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { checkEngines } from './check-engines.ts';
+import { checkEngines, requireReplicas } from './check-engines.ts';
 
 let folder = '';
 beforeAll(async () => {
@@ -20,14 +20,17 @@ beforeAll(async () => {
 });
 afterAll(() => rm(folder, { recursive: true }));
 
-async function engineWith(reply: object | null, info: object | null = null): Promise<string> {
+/** Starts an engine with these replies, on a port or, as the deployment's own is, on a socket. */
+async function engineWith(reply: object | null, info: object | null = null, socket?: string): Promise<string> {
   const server = createServer(({ url }, response) => {
     const answer = url?.startsWith('/server_info') ? info : reply;
     if (answer === null) response.writeHead(503).end('loading');
     else response.end(JSON.stringify(answer));
-  }).listen(0, '127.0.0.1');
+  });
+  server.listen(socket === undefined ? { port: 0, host: '127.0.0.1' } : { path: socket });
   await once(server, 'listening');
   onTestFinished(() => void server.close());
+  if (socket !== undefined) return `unix:${socket}`;
   const address = server.address();
   return `http://127.0.0.1:${address !== null && typeof address === 'object' ? address.port : 0}`;
 }
@@ -44,9 +47,12 @@ const check = (engine: string, changes: object = {}) =>
       engines: [],
       lora_rank: 0,
       max_staleness: 0,
+      head_dtype: 'model',
+      weight_broadcast: { type: 'auto', timeout: 600 },
       ...changes,
     },
     NO_RELAY,
+    { home: folder },
   );
 
 test('an engine with the run’s model, or another folder of its shape, passes; so does a folder that is not on this machine', async () => {
@@ -133,4 +139,81 @@ test.each([
   const named = check(engine, { ...run, engines: [engine] });
   await expect(named).rejects.toThrow('start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora');
   await expect(named).rejects.toThrow(/SGLang with --enable-lora --max-lora-rank 16 --max-loras-per-batch 3/);
+});
+
+test('a name of the hub is compared with what an engine runs by its download', async () => {
+  const download = join(folder, 'cache/huggingface/hub/models--org--large');
+  await mkdir(join(download, 'snapshots/abc'), { recursive: true });
+  await mkdir(join(download, 'refs'));
+  await writeFile(join(download, 'refs/main'), 'abc');
+  await writeFile(join(download, 'snapshots/abc/model.safetensors'), '');
+  await cp(join(folder, 'large/config.json'), join(download, 'snapshots/abc/config.json'));
+  await check(await vllm(join(folder, 'large')), { model: 'org/large' });
+  await expect(check(await vllm(join(folder, 'small')), { model: 'org/large' })).rejects.toThrow(
+    /runs small, the run file names large/,
+  );
+});
+
+test('the deployment’s own engine is refused where it is uncertain that it has the run’s model, unless their names are the same', async () => {
+  const models = { data: [{ id: 'policy', root: join(folder, 'small'), max_model_len: 1024 }] };
+  const own = await engineWith(models, null, join(folder, 'engine.sock'));
+  await check(own, { model: 'org/small' });
+  await expect(check(own, { model: 'org/other' })).rejects.toThrow(/runs small, the run file names other/);
+  await check(await vllm('/elsewhere/small'), { model: 'org/other' });
+});
+
+const floatHead = { head_dtype: 'float32' };
+const started = (config: object) => ({ vllm_config: { lora_config: null, ...config } });
+test.each([
+  [
+    'a head in float32',
+    started({ model_config: { hf_overrides: floatHead } }),
+    {},
+    /npx trialgate up --head-dtype model/,
+  ],
+  ['a head in bfloat16', started({ model_config: { hf_overrides: {} } }), floatHead, /up --head-dtype float32/],
+  ['a head in bfloat16', sglang(false), { ...floatHead, engines: ['e'] }, /SGLang with --enable-fp32-lm-head/],
+  [
+    'a head in float32',
+    { ...sglang(false), enable_fp32_lm_head: true },
+    {},
+    /set `head_dtype: float32` in the run file/,
+  ],
+  [
+    'weights from disk',
+    started({ weight_transfer_config: null }),
+    { weight_broadcast: { type: 'gloo' } },
+    /was started to load weights from disk, .*'{"backend": "gloo"}' --worker-extension-cls/,
+  ],
+  [
+    'weights by gloo',
+    started({ weight_transfer_config: { backend: 'gloo' } }),
+    { weight_broadcast: { type: 'nccl' } },
+    /was started to receive weights by gloo, .*'{"backend": "nccl"}'$/,
+  ],
+  [
+    'weights from disk',
+    sglang(false),
+    { weight_broadcast: { type: 'nccl' } },
+    /is SGLang, which loads weights from disk/,
+  ],
+])('an engine with %s refuses a run that needs another, before it starts', async (_, info, run, message) => {
+  await expect(check(await engineWith(MODELS, info), run)).rejects.toThrow(message);
+});
+
+test.each([
+  [started({ model_config: { hf_overrides: floatHead } }), floatHead],
+  [{ ...sglang(false), enable_fp32_lm_head: true }, floatHead],
+  [started({ weight_transfer_config: { backend: 'gloo' } }), { weight_broadcast: { type: 'gloo' } }],
+  [started({ model_config: {}, weight_transfer_config: { backend: 'gloo' } }), {}],
+])('an engine that was started as %j may serve a run with %j', async (info, run) => {
+  await check(await engineWith(MODELS, info), run);
+});
+
+test('a run that needs more replicas than it has engines is refused', () => {
+  requireReplicas(['a', 'b'], { min_replicas: 2 });
+  requireReplicas(['a'], { min_replicas: null });
+  expect(() => requireReplicas(['a'], { min_replicas: 2 })).toThrow(
+    'min_replicas: 2 replicas must confirm a publication, and the run has 1 engine: lower it, or add engines first',
+  );
 });

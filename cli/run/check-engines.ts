@@ -7,6 +7,7 @@ import { TrialgateError } from '../../core/errors.ts';
 import { parseJson } from '../../core/json.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
+import { cachedModel } from '../models/hub-cache.ts';
 import { restart } from './restart-engine.ts';
 import { enginesOf } from './run-notices.ts';
 
@@ -24,25 +25,45 @@ const models = z.object({
 type Served = z.output<typeof models>['data'][number];
 
 const atMost = z.number().nullish().default(null);
-/** An engine reports these LoRA limits at `/server_info`: the largest rank, and the number of adapters that it computes with at once. */
-const loraOf = z.union([
+const floatHead = z.object({ head_dtype: z.literal('float32') });
+/**
+ * What an engine reports of its start at `/server_info`: its LoRA limits, which are the largest rank and the number of adapters that it
+ * computes with at once; the dtype of its output head; and by what it receives weights, null if it loads them from disk.
+ */
+const startedWith = z.union([
   z
     .object({
-      vllm_config: z.object({ lora_config: z.object({ max_lora_rank: atMost, max_loras: atMost }).nullish() }),
+      vllm_config: z.object({
+        lora_config: z.object({ max_lora_rank: atMost, max_loras: atMost }).nullish(),
+        model_config: z.object({ hf_overrides: z.unknown().optional() }).nullish(),
+        weight_transfer_config: z.object({ backend: z.string().nullish() }).nullish(),
+      }),
     })
-    .transform(({ vllm_config: { lora_config } }) => ({
-      isEnabled: Boolean(lora_config),
-      ranks: lora_config?.max_lora_rank ?? null,
-      adapters: lora_config?.max_loras ?? null,
+    .transform(({ vllm_config: { lora_config, model_config, weight_transfer_config } }) => ({
+      name: 'vLLM' as const,
+      lora: {
+        isEnabled: Boolean(lora_config),
+        ranks: lora_config?.max_lora_rank ?? null,
+        adapters: lora_config?.max_loras ?? null,
+      },
+      head: floatHead.safeParse(model_config?.hf_overrides).success ? ('float32' as const) : ('model' as const),
+      receives: weight_transfer_config?.backend ?? null,
     })),
   z
-    .object({ enable_lora: z.boolean().nullable(), max_lora_rank: atMost, max_loras_per_batch: atMost })
-    .transform(({ enable_lora, max_lora_rank, max_loras_per_batch }) => ({
-      isEnabled: enable_lora === true,
-      ranks: max_lora_rank,
-      adapters: max_loras_per_batch,
+    .object({
+      enable_lora: z.boolean().nullable(),
+      max_lora_rank: atMost,
+      max_loras_per_batch: atMost,
+      enable_fp32_lm_head: z.boolean().nullish(),
+    })
+    .transform(({ enable_lora, max_lora_rank, max_loras_per_batch, enable_fp32_lm_head }) => ({
+      name: 'SGLang' as const,
+      lora: { isEnabled: enable_lora === true, ranks: max_lora_rank, adapters: max_loras_per_batch },
+      head: enable_fp32_lm_head ? ('float32' as const) : ('model' as const),
+      receives: null,
     })),
 ]);
+type Start = z.output<typeof startedWith>;
 
 /** The settings of a model's `config.json` that decide whether the weights of one fit into another. */
 const shape = z.object({
@@ -54,7 +75,14 @@ const shape = z.object({
 
 type Checked = Pick<
   RunConfig,
-  'engines' | 'model' | 'max_prompt_length' | 'max_response_length' | 'lora_rank' | 'max_staleness'
+  | 'engines'
+  | 'model'
+  | 'max_prompt_length'
+  | 'max_response_length'
+  | 'lora_rank'
+  | 'max_staleness'
+  | 'head_dtype'
+  | 'weight_broadcast'
 >;
 
 /**
@@ -65,7 +93,7 @@ export async function checkEngines(
   engines: readonly string[],
   config: Checked,
   relay: RelayRoute,
-  { anyModel = false } = {},
+  { anyModel = false, home }: { anyModel?: boolean; home?: string } = {},
 ): Promise<void> {
   if (engines.length === 0)
     throw new TrialgateError(
@@ -73,7 +101,20 @@ export async function checkEngines(
       'no engine is registered: start the deployment with `npx trialgate up`, or name engines in the run file',
     );
   requireForRuns(engines);
-  for (const engine of engines) await checkEngine(engine, config, relay, anyModel);
+  for (const engine of engines) await checkEngine(engine, config, relay, { anyModel, home });
+}
+
+/** @throws TrialgateError `bad_input` when a run needs more replicas than it has engines: it would go on with fewer than it names */
+export function requireReplicas(
+  engines: readonly string[],
+  { min_replicas: needed }: Pick<RunConfig, 'min_replicas'>,
+): void {
+  if (needed === null || needed <= engines.length) return;
+  const have = `${engines.length} ${engines.length === 1 ? 'engine' : 'engines'}`;
+  throw new TrialgateError(
+    'bad_input',
+    `min_replicas: ${needed} replicas must confirm a publication, and the run has ${have}: lower it, or add engines first`,
+  );
 }
 
 /** @throws TrialgateError `bad_input` when an engine is of a kind that no run can use */
@@ -98,12 +139,17 @@ export async function requireSameModel(db: Database, config: Checked, relay: Rel
       throw error;
     });
     if (!served) continue;
-    await requireModel(engine, served, config);
-    await requireLora(engine, config, relay);
+    await requireServed(engine, served, config);
+    await requireStart(engine, config, relay);
   }
 }
 
-async function checkEngine(engine: string, config: Checked, relay: RelayRoute, anyModel: boolean): Promise<void> {
+async function checkEngine(
+  engine: string,
+  config: Checked,
+  relay: RelayRoute,
+  { anyModel, home }: { anyModel: boolean; home: string | undefined },
+): Promise<void> {
   const served = await servedBy(engine, relay);
   const wanted = config.max_prompt_length + config.max_response_length;
   if (served.max_model_len && wanted > served.max_model_len)
@@ -113,19 +159,50 @@ async function checkEngine(engine: string, config: Checked, relay: RelayRoute, a
         `${engine} takes ${served.max_model_len}: lower them, or ${restart(config, { vllm: `--max-model-len ${wanted}`, sglang: `--context-length ${wanted + KEPT_BY_SGLANG}` })}`,
     );
   if (anyModel) return;
-  await requireModel(engine, served, config);
-  await requireLora(engine, config, relay);
+  await requireServed(engine, served, config, home);
+  await requireStart(engine, config, relay);
 }
 
-/** @throws TrialgateError `bad_input` when the engine cannot load the adapters of the run */
-async function requireLora(engine: string, config: Checked, relay: RelayRoute): Promise<void> {
-  if (config.lora_rank === 0) return;
+/** @throws TrialgateError `bad_input` when the engine was not started as the run needs it, which a publication would refuse */
+async function requireStart(engine: string, config: Checked, relay: RelayRoute): Promise<void> {
   const asked = await getFromEngine(engine, '/server_info?config_format=json', ASK_MS, relay).catch(() => null);
   // An engine without this route is refused, with what it lacks, when the run publishes to it.
-  const found = asked?.status === 200 ? loraOf.safeParse(parseJson(asked.text)).data : undefined;
-  if (found === undefined) return;
+  const start = asked?.status === 200 ? startedWith.safeParse(parseJson(asked.text)).data : undefined;
+  if (start === undefined) return;
+  requireHead(engine, config, start);
+  requireTransfer(engine, config, start);
+  requireLora(engine, config, start);
+}
+
+/** If only one side computes in float32, log-probabilities differ more than if neither does. */
+function requireHead(engine: string, config: Checked, { head }: Start): void {
+  if (head === config.head_dtype) return;
+  const what = `the engine ${engine} computes its output head as \`head_dtype: ${head}\`, and the run as ${config.head_dtype}`;
+  const start = config.head_dtype === 'float32' ? 'with' : 'without';
+  const how =
+    config.engines.length > 0
+      ? `start vLLM ${start} --hf-overrides '{"head_dtype": "float32"}', or SGLang ${start} --enable-fp32-lm-head`
+      : `start the deployment with it: \`npx trialgate down\`, then \`npx trialgate up --head-dtype ${config.head_dtype}\``;
+  throw new TrialgateError('bad_input', `${what}: set \`head_dtype: ${head}\` in the run file, or ${how}`);
+}
+
+function requireTransfer(engine: string, { weight_broadcast: { type } }: Checked, { name, receives }: Start): void {
+  if ((type !== 'gloo' && type !== 'nccl') || receives === type) return;
+  const why =
+    name === 'SGLang'
+      ? 'is SGLang, which loads weights from disk'
+      : `was started to ${receives === null ? 'load weights from disk' : `receive weights by ${receives}`}`;
+  const extension = type === 'gloo' ? ' --worker-extension-cls trialgate_gpu.vllm_extension.TrialgateWorker' : '';
+  throw new TrialgateError(
+    'bad_input',
+    `the engine ${engine} ${why}, and the run has \`weight_broadcast.type: ${type}\`: leave that out, or start vLLM with --weight-transfer-config '{"backend": "${type}"}'${extension}`,
+  );
+}
+
+function requireLora(engine: string, config: Checked, start: Start): void {
+  if (config.lora_rank === 0) return;
   const needed = { ranks: config.lora_rank, adapters: config.max_staleness + 2 };
-  const lacks = whatLacks(found, needed);
+  const lacks = whatLacks(start.lora, needed);
   if (lacks === null) return;
   const { ranks, adapters } = needed;
   const vllm = `--enable-lora --max-lora-rank ${vllmRankFor(ranks)} --max-loras ${adapters}`;
@@ -143,7 +220,7 @@ const vllmRankFor = (rank: number): number => VLLM_RANKS.find((each) => each >= 
 
 /** Says what an engine lacks for a run's adapters; null when it lacks nothing. */
 function whatLacks(
-  { isEnabled, ranks, adapters }: z.output<typeof loraOf>,
+  { isEnabled, ranks, adapters }: Start['lora'],
   needed: { ranks: number; adapters: number },
 ): string | null {
   if (!isEnabled) return 'was started without LoRA';
@@ -163,12 +240,15 @@ async function servedBy(engine: string, relay: RelayRoute): Promise<Served> {
   );
 }
 
-async function requireModel(engine: string, served: Served, config: Checked): Promise<void> {
-  if (served.root && !(await isSameModel(served.root, config.model)))
-    throw new TrialgateError(
-      'bad_input',
-      `the engine ${engine} runs ${basename(served.root)}, the run file names ${basename(config.model)}: name that one, or ${switchModel(config)}`,
-    );
+async function requireServed(engine: string, served: Served, config: Checked, home?: string): Promise<void> {
+  if (!served.root || (await isSameModel(engine, served.root, config.model, home))) return;
+  const full = [served.root, config.model];
+  const short = full.map((name) => basename(name));
+  const [theirs, ours] = short[0] === short[1] ? full : short;
+  throw new TrialgateError(
+    'bad_input',
+    `the engine ${engine} runs ${theirs}, the run file names ${ours}: name that one, or ${switchModel(config)}`,
+  );
 }
 
 /** Says how to make an engine run another model. */
@@ -177,18 +257,23 @@ const switchModel = (config: Checked): string =>
     ? restart(config, { vllm: `--model ${config.model}`, sglang: `--model-path ${config.model}` })
     : `switch the deployment's engine: \`npx trialgate engine use ${config.model}\``;
 
-/** True unless it is certain that the weights of one model do not fit into the other. */
-async function isSameModel(served: string, wanted: string): Promise<boolean> {
+/**
+ * True when the weights of one model fit into the other, as far as that can be known. A name on the hub is compared by its download in the
+ * cache of `home`. What is uncertain is no refusal, except for the deployment's own engine: it runs here, and so does what the run names.
+ */
+async function isSameModel(engine: string, served: string, wanted: string, home?: string): Promise<boolean> {
   if (served === wanted) return true;
-  const [ours, theirs] = [await shapeOf(wanted), await shapeOf(served)];
+  const [ours, theirs] = [await shapeOf(wanted, home), await shapeOf(served, home)];
   if (ours !== null && theirs !== null) return JSON.stringify(ours) === JSON.stringify(theirs);
   // Names on a hub can be compared. A folder of another machine says nothing.
-  return isAbsolute(served) || isAbsolute(wanted);
+  if (!isAbsolute(served) && !isAbsolute(wanted)) return false;
+  return !engine.startsWith('unix:') || home === undefined || basename(served) === basename(wanted);
 }
 
-async function shapeOf(model: string): Promise<z.output<typeof shape> | null> {
-  if (!isAbsolute(model)) return null;
-  const text = await readFile(join(model, 'config.json'), 'utf8').catch(() => null);
+async function shapeOf(model: string, home?: string): Promise<z.output<typeof shape> | null> {
+  const folder = isAbsolute(model) ? model : home === undefined ? null : cachedModel(model, home);
+  if (folder === null) return null;
+  const text = await readFile(join(folder, 'config.json'), 'utf8').catch(() => null);
   return text === null ? null : (shape.safeParse(JSON.parse(text)).data ?? null);
 }
 

@@ -5,9 +5,10 @@ import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import { resolvePaths } from '../../activities/run/resolve-paths.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { requireRunId } from '../../core/ids.ts';
 import type { RelayRoute } from '../../activities/pool/get-from-engine.ts';
 import { checkLoggers } from '../log/check-loggers.ts';
-import { NO_RELAY, requireForRuns, requireSameModel } from './check-engines.ts';
+import { NO_RELAY, requireForRuns, requireReplicas, requireSameModel } from './check-engines.ts';
 import type { DeploymentClients } from './connect.ts';
 import type { Policy } from './name-run.ts';
 import { enginesOf, printRunNotices } from './run-notices.ts';
@@ -26,6 +27,7 @@ export async function forkRun(
   changes: Record<string, unknown>,
   { check = true, relay = NO_RELAY }: { check?: boolean; relay?: RelayRoute } = {},
 ): Promise<void> {
+  requireRunId(runId);
   if ('model' in changes)
     throw new TrialgateError(
       'bad_input',
@@ -34,8 +36,11 @@ export async function forkRun(
   const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
   await checkLoggers(config.loggers);
   await checkRun(config, null);
-  if (check) await requireSameModel(db, config, relay);
-  else requireForRuns(await enginesOf(db, config));
+  const engines = await enginesOf(db, config);
+  if (check) {
+    await requireSameModel(db, config, relay);
+    requireReplicas(engines, config);
+  } else requireForRuns(engines);
   await printRunNotices(db, config, check);
   await forkBase(db, { runId, config, from });
   await startRun(client, runId, config);

@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import type { ResolvedConfig } from '../config/resolve.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { installWithProgress } from '../install/install.ts';
+import { requireEngineModel } from '../models/require-model.ts';
 import { stackProgress } from '../progress.ts';
 import { livingState } from '../supervisor/state.ts';
 import { startStack } from '../supervisor/stack.ts';
@@ -18,6 +19,7 @@ export async function quickstart(
     trainFile(join(REPOSITORY, 'quickstart.yaml'), { deployment, cancelOnFailure: true, ...options }, signal);
   await installWithProgress({ device: deployment.device, python: deployment.python }, signal);
   if (livingState(deployment.home)?.status === 'ready') return void (await train());
+  await requireEngineModel(deployment, signal);
   const progress = stackProgress();
   const stack = await startStack({ config: deployment, configuredModel, onChange: progress.show }, signal).finally(
     progress.end,

@@ -7,6 +7,7 @@ import { readRun } from '../../activities/run/read-run.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { requireRunId } from '../../core/ids.ts';
 import { isSameTake } from '../../store/queries/takes.ts';
 import { batches, iterations } from '../../store/schema.ts';
 import type { rescoreIteration } from '../../workflows/rescore-iteration.ts';
@@ -24,6 +25,7 @@ export async function rescoreRun(
   { client, db }: DeploymentClients,
   { from, iteration, weights, runId }: Rescoring,
 ): Promise<void> {
+  requireRunId(runId);
   const config = { ...(await readRun(db, from)), reward_weights: weights, iterations: 1 };
   const { take, batch } = await finishedTake(db, from, iteration);
   const opened = await openBatch(batch.path);

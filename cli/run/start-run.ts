@@ -1,10 +1,14 @@
-import { WorkflowExecutionAlreadyStartedError, WorkflowIdReusePolicy } from '@temporalio/common';
+import { WorkflowExecutionAlreadyStartedError, WorkflowIdReusePolicy, WorkflowNotFoundError } from '@temporalio/common';
 import type { Client, WorkflowHandle } from '@temporalio/client';
+import { eq } from 'drizzle-orm';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { requireRunId } from '../../core/ids.ts';
+import { runs } from '../../store/schema.ts';
 import type { RunProgress } from '../../workflows/run-execution.ts';
 import type { trainRun } from '../../workflows/train-run.ts';
 import { TASK_QUEUE } from '../../core/task-queues.ts';
+import type { DeploymentClients } from './connect.ts';
 
 export type RunHandle = WorkflowHandle<typeof trainRun>;
 
@@ -25,7 +29,30 @@ export async function startRun(
     });
   } catch (error) {
     if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
-    const advice = progress ? 'it is running already' : `choose another --run, or "trialgate resume ${runId}"`;
-    throw new TrialgateError('bad_input', `run ${runId} exists: ${advice}`, { cause: error });
+    if (!progress) throw nameTaken(runId, error);
+    throw new TrialgateError('bad_input', `run ${runId} exists: it is running already`, { cause: error });
   }
 }
+
+/** @throws TrialgateError `bad_input` when a new run cannot have this name, because its form is wrong or a run has it */
+export async function requireFreeRun({ client, db }: DeploymentClients, runId: string): Promise<void> {
+  requireRunId(runId);
+  const [known] = await db.select({ id: runs.id }).from(runs).where(eq(runs.id, runId));
+  if (known || (await isKnown(client, runId))) throw nameTaken(runId);
+}
+
+/** Temporal knows a run that no worker has prepared yet. */
+async function isKnown(client: Client, runId: string): Promise<boolean> {
+  try {
+    await client.workflow.getHandle(runId).describe();
+    return true;
+  } catch (error) {
+    if (error instanceof WorkflowNotFoundError) return false;
+    throw error;
+  }
+}
+
+const nameTaken = (runId: string, cause?: unknown): TrialgateError =>
+  new TrialgateError('bad_input', `run ${runId} exists: choose another --run, or "trialgate resume ${runId}"`, {
+    cause,
+  });

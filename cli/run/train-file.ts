@@ -1,22 +1,25 @@
 import { basename, extname } from 'node:path';
 import { checkRows } from '../../activities/tasks/store-rows.ts';
-import { checkRun } from '../../activities/run/check-run.ts';
+import { checkRun, installPackages } from '../../activities/run/check-run.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { requireRunId } from '../../core/ids.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
 import { checkLoggers } from '../log/check-loggers.ts';
 import { connectionsOf } from '../config/connections.ts';
+import { requireModel } from '../models/require-model.ts';
+import { livingState } from '../supervisor/state.ts';
 import { cancelRun } from './cancel-run.ts';
-import { checkEngines, requireForRuns } from './check-engines.ts';
+import { checkEngines, requireForRuns, requireReplicas } from './check-engines.ts';
 import { tryBeforeStart } from './try-before-start.ts';
 import { withDeployment, type DeploymentClients } from './connect.ts';
 import { defaultRunName } from './name-run.ts';
 import { readRunFile } from './read-run-file.ts';
 import { enginesOf, printRunNotices } from './run-notices.ts';
-import { startRun } from './start-run.ts';
+import { requireFreeRun, startRun } from './start-run.ts';
 import { canResume, watchRun } from './watch-run.ts';
 
 export type TrainOptions = {
@@ -36,18 +39,26 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     file,
     options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') },
   );
-  const { home } = options.deployment;
-  await checkLoggers(config.loggers);
-  await checkRun(config, { home, signal, report: (line) => console.error(line) });
-  await checkRows(config, home);
+  const { deployment, check = true } = options;
+  const { home } = deployment;
   const runId = options.run ?? defaultRunName(basename(file, extname(file)));
-  await withDeployment(options.deployment, async (connected) => {
-    const { check = true } = options;
+  requireRunId(runId);
+  await checkLoggers(config.loggers);
+  await checkRun(config, null);
+  // The model of a deployment without a supervisor here is on other machines.
+  if (check && livingState(home) !== null)
+    await requireModel(config.model, { home, override: ', or start the run with --no-check' }, signal);
+  await withDeployment(deployment, async (connected) => {
+    await requireFreeRun(connected, runId);
     const engines = await enginesOf(connected.db, config);
-    if (check) await checkEngines(engines, config, connectionsOf(options.deployment));
-    else requireForRuns(engines);
+    if (check) {
+      await checkEngines(engines, config, connectionsOf(deployment), { home });
+      requireReplicas(engines, config);
+    } else requireForRuns(engines);
+    await installPackages(config, { home, signal, report: (line) => console.error(line) });
+    await checkRows(config, home);
     await printRunNotices(connected.db, config, check);
-    if (check) await tryAll(connected.db, config, options.deployment, signal);
+    if (check) await tryAll(connected.db, config, deployment, signal);
     await startRun(connected.client, runId, config);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);
     if (config.rollouts === 'external')

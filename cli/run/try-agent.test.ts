@@ -9,7 +9,9 @@ import { runConfig } from '../../core/run-config/run-config.ts';
 import { readOutputs } from '../../store/queries/outputs.ts';
 import { SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
 import { taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import { attackTask } from '../attack/attack-task.ts';
 import { readTrialRecord, transcript } from '../show/trial-transcript.ts';
+import { explainTrial } from './explain-trial.ts';
 import { requireIsolation, tryAgent } from './try-agent.ts';
 import { until } from '../../tests/support/harness/until.ts';
 
@@ -186,4 +188,18 @@ test('a task and an agent that do not exist are refused before a trial is opened
     /known agents/,
   );
   expect(await gateway.db.query.trials.findMany()).toHaveLength(count.length);
+});
+
+test('an agent whose file is beside the task is neither tried nor explained nor attacked', async () => {
+  await using folder = await temporaryHome();
+  const { home } = folder;
+  const { folder: task } = await taskWith(home, 'true');
+  const agent = join(home, 'agent.yaml');
+  await writeFile(agent, 'command: [x]');
+  const signal = new AbortController().signal;
+  const refusal = `agents: agent can read all of ${home}, and ${join(task, 'tests')} is in it`;
+  const place = placeIn(home);
+  await expect(tryAgent({ task, agent, config, keep: null }, place, signal)).rejects.toThrow(refusal);
+  await expect(explainTrial({ task, agent, config }, place, signal)).rejects.toThrow(refusal);
+  await expect(attackTask({ task, agent, config, home, unsandboxed: true }, signal)).rejects.toThrow(refusal);
 });

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { copyFiles } from '../../activities/sandbox/copy-files.ts';
 import { agentEnvironment } from '../../activities/environments/agent-environment.ts';
 import { Graders } from '../../activities/reward/graders.ts';
+import { requireHidden } from '../../activities/run/require-hidden.ts';
 import { createSandbox } from '../../activities/sandbox/create-sandbox.ts';
 import type { Sandbox } from '../../activities/sandbox/empty-sandbox.ts';
 import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
@@ -156,6 +157,7 @@ export async function prepareTryout(
 ): Promise<PreparedTryout> {
   await requireIsolation({ task: named, config, unsandboxed });
   const [task, agent] = [await findTask(named, config, home), await loadAgent(entry)];
+  requireHidden([agent], config, [task]);
   const place = await placeTask(task, config, { home, signal, report });
   const network = requireNetwork(task, agent.name, reachedNetwork(place.backend, config.network ?? agent.network));
   requirePackages(agent, place);

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
+import { rewardsOf } from '../../activities/rollout/rewards-of.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { isAgentPath } from '../../core/run-config/agent-file.ts';
@@ -20,8 +21,11 @@ import { withEngine } from './with-engine.ts';
 
 type Options = { task: string; agent: string; run?: string; engine?: string; keep?: string; json?: boolean };
 
-/** Runs one trial and returns what `trialgate try` prints. */
-export async function tryCommand(deployment: Deployment, options: Options, signal: AbortSignal): Promise<string> {
+/** What `trialgate try` prints. `failed`: its agent, its verifier or the machine failed, or its time was up. */
+export type TryResult = { text: string; failed: boolean };
+
+/** Runs one trial, and returns what `trialgate try` prints. */
+export async function tryCommand(deployment: Deployment, options: Options, signal: AbortSignal): Promise<TryResult> {
   const keep = options.keep === undefined ? null : resolve(options.keep);
   if (keep !== null && existsSync(keep))
     throw new TrialgateError('bad_input', `--keep: ${keep} exists already: name a folder that does not`);
@@ -42,7 +46,7 @@ async function tryAt(
   { home, unsandboxed }: Deployment,
   { keep, ...options }: Omit<Options, 'keep'> & { keep: string | null },
   signal: AbortSignal,
-): Promise<string> {
+): Promise<TryResult> {
   const { gatewayUrl, secret } = connectionsOf(at);
   return withRunningStore(at, async (db) => {
     const tryout = {
@@ -53,19 +57,23 @@ async function tryAt(
     const report = (line: string) => console.error(line);
     const trialId = await tryAgent(tryout, { db, gatewayUrl, secret, home, unsandboxed, report }, signal);
     const trial = await readTrialRecord(db, trialId);
+    const failed = trial.outcome !== 'scored' && trial.outcome !== 'truncated';
+    const isTrained = rewardsOf(trial, tryout.config) !== null;
     const samples = buildSamples(await readTrainableCalls(db, { trialId, attempt: trial.attempt })).map(
       ({ tokenIds, lossMask, callIds }) => ({
         tokens: tokenIds.length,
-        trained_tokens: lossMask.reduce((sum, value) => sum + value, 0),
+        trained_tokens: isTrained ? lossMask.reduce((sum, value) => sum + value, 0) : 0,
         calls: callIds.length,
       }),
     );
-    if (options.json) return JSON.stringify({ ...trial, samples }, null, 2);
+    if (options.json) return { text: JSON.stringify({ ...trial, samples }, null, 2), failed };
+    const none = `none of them trained, because the trial ended as ${trial.outcome}`;
     const lines = samples.map(
       ({ tokens, trained_tokens: trained, calls }, index) =>
-        `sample ${index + 1}: ${tokens} tokens, ${trained} of them trained, from ${calls} call(s)`,
+        `sample ${index + 1}: ${tokens} tokens, ${isTrained ? `${trained} of them trained` : none}, from ${calls} call(s)`,
     );
-    return [transcript(trial), '', ...(lines.length > 0 ? lines : [noSample(trial)])].join('\n');
+    const ofSamples = lines.length > 0 ? lines : [noSample(trial)];
+    return { text: [transcript(trial), '', ...ofSamples].join('\n'), failed };
   });
 }
 

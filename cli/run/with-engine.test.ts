@@ -8,7 +8,10 @@ import { temporaryDeployment } from '../../tests/support/harness/temporary-deplo
 import { tryCommand } from './try-command.ts';
 
 const TASK = join(REPOSITORY, 'tasks/train/add');
-const trial = z.object({ outcome: z.string(), samples: z.array(z.object({ tokens: z.number() })) });
+const trial = z.object({
+  outcome: z.string(),
+  samples: z.array(z.object({ tokens: z.number(), trained_tokens: z.number() })),
+});
 
 test('`try --engine` runs a trial on an engine where no deployment runs, and leaves no deployment behind', async ({
   signal,
@@ -17,7 +20,11 @@ test('`try --engine` runs a trial on an engine where no deployment runs, and lea
   const { config, home, remove } = await temporaryDeployment();
   try {
     const printed = await tryCommand(config, { task: TASK, agent: 'oneshot', engine: engine.url, json: true }, signal);
-    expect(trial.parse(JSON.parse(printed))).toMatchObject({ outcome: 'scored', samples: [{ tokens: 8 }] });
+    expect(printed.failed).toBe(false);
+    expect(trial.parse(JSON.parse(printed.text))).toMatchObject({
+      outcome: 'scored',
+      samples: [{ tokens: 8, trained_tokens: 5 }],
+    });
     expect(existsSync(join(home, 'postgres'))).toBe(false);
     await engine.stop();
     await expect(tryCommand(config, { task: TASK, agent: 'oneshot', engine: engine.url }, signal)).rejects.toThrow(

@@ -7,6 +7,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { noteWait } from '../../store/queries/pool-queue.ts';
 import { DEPLOYMENT_POOL, replicas, runs } from '../../store/schema.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
+import { fakeHub } from '../../tests/support/fakes/fake-hub.ts';
 import { until } from '../../tests/support/harness/until.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { startTemporal, stopTemporal } from '../../tests/support/harness/workflow-worker.ts';
@@ -34,7 +35,7 @@ beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'trialgate-use-model-'));
   for (const name of ['first', 'second', 'third', 'broken', 'slow', 'empty']) await mkdir(join(folder, name));
   for (const name of ['first', 'second', 'third', 'broken', 'slow'])
-    await writeFile(join(folder, name, 'config.json'), '{}');
+    for (const file of ['config.json', 'model.safetensors']) await writeFile(join(folder, name, file), '{}');
   for (const table of [replicas, runs]) await store.db.delete(table);
   stack = await startStack({ config: asked({ model: join(folder, 'first') }).config, components }, never);
 });
@@ -173,6 +174,15 @@ test('a switch is refused while a run or an evaluation has the engines or waits 
 test('a switch to a folder that has no model is refused, and the engine that runs is not ended', async () => {
   const engine = component('vllm')?.process;
   await expect(use('empty')).rejects.toThrow(/empty has no config.json: name the folder of a model/);
+  expect(component('vllm')?.process).toEqual(engine);
+});
+
+test('a switch to a model that the hub does not have is refused, and the engine that runs is not ended', async () => {
+  await using hub = await fakeHub({});
+  const engine = component('vllm')?.process;
+  const refused = useModel(asked().config, 'org/firts', () => {}, never);
+  await expect(refused).rejects.toThrow(/^there is no model org\/firts: .*Did you mean .*\/first\?$/);
+  expect(hub.asked).toEqual(['/org/firts/resolve/main/config.json']);
   expect(component('vllm')?.process).toEqual(engine);
 });
 

@@ -1,9 +1,8 @@
-import { existsSync } from 'node:fs';
-import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { resolveModel } from '../../activities/run/resolve-paths.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Deployment } from '../config/schema.ts';
+import { requireModel } from '../models/require-model.ts';
 import { withDeployment } from '../run/connect.ts';
 import { requireIdleEngines } from '../run/require-idle-engines.ts';
 import { requestModel } from './control.ts';
@@ -23,7 +22,9 @@ export async function useModel(
 ): Promise<string> {
   const { home } = config;
   const state = requireOwnEngine(home, wanted);
-  const model = requireModel(wanted);
+  const model = resolveModel(wanted, process.cwd());
+  // It is checked here, because the engine that runs ends before vLLM would refuse it.
+  await requireModel(model, config, signal);
   const kept = 'Later starts take it too, until `up --model` or a changed setting names another';
   if (hasModel(state, model)) {
     await requestModel(home, model, signal);
@@ -59,24 +60,6 @@ function requireOwnEngine(home: string, model: string): StackState {
       `this deployment did not start its engines (${state.engines.join(', ') || '`trialgate engine list` lists them'}): start vLLM there with ${model} yourself, as docs/getting-started.md says`,
     );
   return state;
-}
-
-/** Returns the model's folder, or its name on a hub. It is checked here, because the engine that runs ends before vLLM would refuse it. */
-function requireModel(wanted: string): string {
-  const model = resolveModel(wanted, process.cwd());
-  const folder = path.resolve(model);
-  if (existsSync(path.join(folder, 'config.json'))) return model;
-  if (existsSync(folder))
-    throw new TrialgateError(
-      'bad_input',
-      `${folder} has no config.json: name the folder of a model in Hugging Face's format`,
-    );
-  const isHubName = /^[\w.-]+(\/[\w.-]+)?$/.test(wanted) && !wanted.startsWith('.');
-  if (isHubName) return model;
-  throw new TrialgateError(
-    'bad_input',
-    `there is no folder ${path.resolve(wanted)}: name a model's folder, an installed model, or one on Hugging Face (ORGANIZATION/NAME)`,
-  );
 }
 
 /** Reports the state while the engine is not ready. */

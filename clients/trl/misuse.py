@@ -340,6 +340,14 @@ def failing_command() -> str:
     return error_of(lambda: connected(agent).rollout_func([prompt, prompt], Trainer()))
 
 
+def failed_trial() -> str:
+    record = {"id": "try-failed", "rewards": None, "reason": "its verifier gave no reward"}
+    says = f"import sys; print({json.dumps(json.dumps(record))}); sys.exit(4)"
+    agent = sandboxed(TASKS, command=[sys.executable, "-c", says])
+    prompt = agent.prompts()[0]["prompt"]
+    return error_of(lambda: connected(agent).rollout_func([prompt, prompt], Trainer()))
+
+
 def worker(agent: Any, sync: bool, rows: int = 4, **settings: Any) -> str:
     """Starts AsyncGRPO's worker as the trainer does, and returns what its health check says."""
     trialgate = connected(agent, **settings)
@@ -397,6 +405,7 @@ def main() -> None:
         "temperature": lambda: with_agent(OwnSessions(True)),
         "others end": others_end,
         "failing command": failing_command,
+        "failed trial": failed_trial,
         "twice from env": twice_from_env,
         "no token_budget": lambda: error_of(lambda: connected().worker([], Trainer(token_budget=None).args)),
         "top_p": lambda: error_of(lambda: connected().rollout_func(PROMPTS, Trainer(top_p=0.5))),

@@ -53,6 +53,7 @@ describe('an error says what happened and what to do', () => {
       'failing command',
       /`false try .* --agent oneshot --json --run settings\.yaml` ended with code 1/,
     ],
+    ['a trial that the command carried out, and that failed', 'failed trial', /its verifier gave no reward\. Repair/],
     ['a second Trialgate of the environment', 'twice from env', /^no error$/],
     ['AsyncGRPO’s arguments without a token budget', 'no token_budget', /have no token_budget, .*set token_budget=0/],
     ['a worker’s data set without rows', 'worker without rows', /^the data set of the worker has no row/],

@@ -179,12 +179,19 @@ test.each([
   [{ model: 'n' }, '`model` is first@2 in a fork'],
   [{ optim: { lr: 'fast' } }, 'the fork is not valid:\n  optim.lr: '],
   [{ tasks: ['/nowhere'] }, '/nowhere'],
+  [{ min_replicas: 9 }, 'min_replicas: 9 replicas must confirm a publication'],
 ])('a fork with %j is refused and leaves no run behind', async (changes, message) => {
   await expect(forkRun(connected(), { runId: 'first', version: 2 }, 'bad', changes)).rejects.toMatchObject({
     code: 'bad_input',
     message: expect.stringContaining(message),
   });
   expect(await db.select().from(runs).where(eq(runs.id, 'bad'))).toEqual([]);
+});
+
+test('a fork whose name has a wrong form is refused', async () => {
+  await expect(forkRun(connected(), { runId: 'first', version: 2 }, 'a b', {})).rejects.toThrow(
+    /^run id "a b": use letters/,
+  );
 });
 
 test('`redo` is refused when the version that the last iteration began from was pruned, and changes nothing', async () => {

@@ -330,6 +330,7 @@ test.each([
   ['a negative count', { group_size: -1 }, 'group_size: '],
   ['a task that is not there', { tasks: ['/nowhere'] }, '/nowhere'],
   ['an agent that is not there', { agents: ['nobody'] }, 'nobody'],
+  ['a model that is not there', { model: 'SmolLM2-135M-Instrukt' }, 'Did you mean SmolLM2-135M-Instruct?'],
 ])('a run file with %s is refused, and the message says what is wrong', async (name, changes, expected) => {
   const file = await runFile(`bad-${name.replaceAll(' ', '-')}.json`, changes);
   const { code, stderr } = await failureOf(
@@ -344,6 +345,7 @@ test('a second run of one name is refused, and so are `resume` and `show` of an 
   const taken = await failureOf(deployment.trialgate('train', await runFile('taken.json'), '--run', 'redo'));
   expect(taken).toMatchObject({ code: 2 });
   expect(taken.stderr).toContain('run redo exists');
+  expect(taken.stderr).not.toContain('trial try-');
   expect(await failureOf(deployment.trialgate('resume', 'nobody'))).toMatchObject({ code: 2 });
   expect(await failureOf(deployment.trialgate('show', 'nobody'))).toMatchObject({ code: 2 });
 });

@@ -12,6 +12,7 @@ import { rewardFunction } from '../../core/run-config/reward.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { openDatabase } from '../../store/database.ts';
 import { connectionsOf } from '../../cli/config/connections.ts';
+import { EXIT } from '../../cli/exit.ts';
 import { INSTALLS } from '../../cli/folders.ts';
 import { deviceOf } from '../../cli/supervisor/device.ts';
 import type { RunRecord } from '../../cli/show/run-record.ts';
@@ -206,7 +207,13 @@ test.each(['langgraph', 'openai-agents'])(
   'the bundled agent %s, with its packages, makes trainable calls of the small model',
   async (agent) => {
     const task = join(await chanceTasks(join(folder, 'tasks')), 'add');
-    const tried = await deployment.trialgate('try', task, '--agent', agent, '--json');
+    // The small model may lead the agent to fail. The trial is then printed all the same, and the exit code is 4.
+    const tried = await deployment
+      .trialgate('try', task, '--agent', agent, '--json')
+      .catch((error: { code?: number; stdout?: string }) => {
+        if (error.code !== EXIT.failed || !error.stdout) throw error;
+        return error.stdout;
+      });
     const trial = z.object({ outcome: z.string(), samples: z.array(z.unknown()) }).parse(JSON.parse(tried));
     expect(['scored', 'truncated', 'timed_out', 'agent_error']).toContain(trial.outcome);
     expect(trial.samples.length).toBeGreaterThan(0);

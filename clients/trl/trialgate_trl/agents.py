@@ -20,6 +20,8 @@ AgentFunction = Callable[["Trial"], "Awaitable[Reward] | Reward"]
 
 # An agent in a sandbox may take this long to end the sandbox.
 _END_SECONDS = 30.0
+# The exit code of `trialgate try` for a trial whose agent or verifier failed (cli/exit.ts).
+_TRIAL_FAILED = 4
 
 
 class NoSuchTask(RolloutError):
@@ -120,7 +122,8 @@ class SandboxedAgent:
             except TimeoutError:
                 process.kill()
             raise
-        if process.returncode != 0:
+        # A trial that failed is printed like any other. Without a record the command itself failed.
+        if process.returncode not in (0, _TRIAL_FAILED) or not output.strip():
             said = errors.decode(errors="replace").strip()[-500:]
             raise RuntimeError(f"`{' '.join(command)}` ended with code {process.returncode}: {said}")
         trial = json.loads(output)

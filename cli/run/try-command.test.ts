@@ -1,0 +1,52 @@
+import { join } from 'node:path';
+import { expect, test, vi } from 'vitest';
+import { z } from 'zod';
+import { SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
+import { taskWith, temporaryHome, writeFiles } from '../../tests/support/harness/sandbox-fixtures.ts';
+import { EXIT } from '../exit.ts';
+import { main } from '../main.ts';
+
+const gateway = useGateway();
+const trial = z.object({ samples: z.array(z.object({ tokens: z.number(), trained_tokens: z.number() })) });
+
+/** Runs `trialgate try` with a task whose tests are this script, and returns what it prints and its exit code. */
+async function tried(tests: string, ...options: string[]): Promise<{ code: number; text: string }> {
+  await using place = await temporaryHome();
+  const { home } = place;
+  const { folder } = await taskWith(home, tests);
+  await writeFiles(home, { 'agents/crashes.yaml': "command: [sh, -c, 'exit 7']" });
+  const printed = vi.spyOn(console, 'log').mockImplementation(() => {});
+  const deployment = ['--home', home, '--database-url', gateway.postgres.url, '--gateway-url', gateway.gateway.url];
+  const given = options.map((option) => option.replace('HOME', home));
+  try {
+    const code = await main(['try', folder, ...given, ...deployment, '--secret', SECRET, '--unsandboxed']);
+    return { code, text: printed.mock.calls.join('\n') };
+  } finally {
+    printed.mockRestore();
+    process.exitCode = undefined;
+  }
+}
+
+const GRADED = 'echo 1 > $LOGS_DIR/verifier/reward.txt';
+
+test('the command exits with 0 for a trial that is scored, and says how many of its tokens are trained', async () => {
+  const { code, text } = await tried(GRADED);
+  expect(code).toBe(EXIT.done);
+  expect(text).toMatch(/sample 1: 8 tokens, 5 of them trained, from 1 call/);
+});
+
+test('the command exits with 4 for a trial whose agent crashed', async () => {
+  const { code, text } = await tried(GRADED, '--agent', join('HOME', 'agents/crashes.yaml'));
+  expect(code).toBe(EXIT.failed);
+  expect(text).toContain('outcome agent_error');
+});
+
+test('the command exits with 4 for a trial whose verifier failed, and says that none of its tokens are trained', async () => {
+  const { code, text } = await tried('exit 3');
+  expect(code).toBe(EXIT.failed);
+  expect(text).toMatch(
+    /sample 1: 8 tokens, none of them trained, because the trial ended as verifier_error, from 1 call/,
+  );
+  const { samples } = trial.parse(JSON.parse((await tried('exit 3', '--json')).text));
+  expect(samples).toEqual([{ tokens: 8, trained_tokens: 0 }]);
+});
