@@ -58,8 +58,9 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     await installPackages(config, { home, signal, report: (line) => console.error(line) });
     await checkRows(config, home);
     await printRunNotices(connected.db, config, check);
-    if (check) await tryAll(connected.db, config, deployment, signal);
-    await startRun(connected.client, runId, config);
+    const atOnce = check ? await tryAll(connected.db, config, deployment, signal) : null;
+    const fitting = { ...config, max_concurrent_trials: config.max_concurrent_trials ?? atOnce };
+    await startRun(connected.client, runId, fitting);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);
     if (config.rollouts === 'external')
       console.error(
@@ -70,12 +71,20 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
   return runId;
 }
 
-/** Tries agents and verifiers. */
-async function tryAll(db: Database, config: RunConfig, deployment: Deployment, signal: AbortSignal): Promise<void> {
-  const { home, unsandboxed } = deployment;
+/** Tries agents and verifiers. Returns the most trials that the engines serve at once; null is no bound. */
+async function tryAll(
+  db: Database,
+  config: RunConfig,
+  deployment: Deployment,
+  signal: AbortSignal,
+): Promise<number | null> {
+  const { home, unsandboxed, max_sandboxes: mostSandboxes } = deployment;
   const { gatewayUrl, secret } = connectionsOf(deployment);
-  const place = { db, gatewayUrl, secret, home, unsandboxed, report: (line: string) => console.error(line) };
-  console.error(await tryBeforeStart(config, place, signal));
+  const report = (line: string) => console.error(line);
+  const place = { db, gatewayUrl, secret, home, unsandboxed, mostSandboxes, report };
+  const { sentences, atOnce } = await tryBeforeStart(config, place, signal);
+  sentences.forEach(report);
+  return atOnce;
 }
 
 /** Watches a run and prints its record when it has completed. */
