@@ -10,7 +10,7 @@ import { openDatabase } from '../../store/database.ts';
 import { readNetworkNotices } from '../show/network-notices.ts';
 import { reasonOf } from '../show/warnings.ts';
 import { connectionsOf } from '../config/connections.ts';
-import type { Deployment } from '../config/schema.ts';
+import { hasOwnEngine, type Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
 import { holdPort } from '../../core/free-port.ts';
 import type { ResolvedConfig } from '../config/resolve.ts';
@@ -18,7 +18,9 @@ import { hasBubblewrap } from '../install/bubblewrap.ts';
 import { openSteps } from '../install/install.ts';
 import { findPython } from '../install/python.ts';
 import { diskLack, freeGigabytes, NEEDED_GB, systemLack } from '../prerequisites.mjs';
+import { engineDtype } from '../supervisor/components/engine.ts';
 import { folderElsewhere, reaches } from '../supervisor/components/postgres-home.ts';
+import { trainerDtype } from '../supervisor/components/workers.ts';
 import { isOpenToOthers } from '../private-folder.ts';
 import { deviceOf } from '../supervisor/device.ts';
 import { LOOPBACK } from '../supervisor/gateways.ts';
@@ -74,6 +76,7 @@ export async function examine(
     disk: () => disk(device, needsPackages),
     memory,
     gpu: () => gpu(config.device, device),
+    dtype: () => dtype(config),
     ports: () => ports(config, origins),
     bubblewrap: async () => bubblewrap(config, willInstall ? 'not yet' : await found()),
     network: async () => (willInstall ? [] : network(config, await found())),
@@ -158,6 +161,16 @@ function gpu(wanted: Deployment['device'], device: 'cpu' | 'cuda'): Result {
       : wanted === 'cpu'
         ? 'not used, as asked'
         : 'none found, the CPU is used',
+  );
+}
+
+function dtype(config: Deployment): Result {
+  const trainer = trainerDtype(config);
+  const engine = hasOwnEngine(config) ? engineDtype(config) : null;
+  if (engine === null || engine.dtype === trainer.dtype)
+    return ok(`${engine ? 'engine and trainer compute' : 'the trainer computes'} in ${trainer.dtype}: ${trainer.why}`);
+  return warning(
+    `the engine computes in ${engine.dtype} (${engine.why}) and the trainer in ${trainer.dtype} (${trainer.why}): their log-probabilities differ more than if both do the same`,
   );
 }
 
