@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from real_engine import vllm
-from trialgate_gpu.device import has_bfloat16
+from trialgate_gpu.device import computes_in_bfloat16
 from trialgate_gpu.engine import http_client
 
 MODEL = Path(__file__).parents[1] / ".trialgate" / "models" / "SmolLM2-135M-Instruct"
@@ -58,7 +58,7 @@ def sample(url: str, number: int) -> None:
 def main() -> None:
     cpu = torch.device("cpu")
     kind, threads = torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
-    print(f"CPU with {kind}, {threads} threads, has bfloat16: {has_bfloat16(cpu)}")
+    print(f"CPU with {kind}, {threads} threads, computes in bfloat16: {computes_in_bfloat16(cpu)}")
     print(f"\n{'product of matrices, ms':<34}{'forward':>10}{'of input':>10}{'of weight':>10}")
     for rows in (64, 512):
         for dtype in DTYPES:

@@ -2,7 +2,9 @@
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import util from 'node:util';
 import { endWithNpm, MISSING_PREREQUISITE, OLDEST_NODE, olderThan, runMain } from './launch.mjs';
+import { diskLack, inOneMessage, lookForPython, NEEDED_GB, systemLack } from './prerequisites.mjs';
 
 const at = (relative) => fileURLToPath(new URL(`../${relative}`, import.meta.url));
 const node = at('node_modules/.bin/node');
@@ -18,10 +20,35 @@ const REASONS = [
 ];
 
 endWithNpm();
-if (olderThan(OLDEST_NODE)) fail(`Trialgate needs Node ${OLDEST_NODE.join('.')} or newer, this is ${process.version}`);
-else if (process.platform !== 'linux') fail(`Trialgate runs on Linux; this is ${process.platform}`);
+const lacks = lacksOf(process.argv.slice(2));
+if (lacks.length > 0) fail(inOneMessage(lacks));
 else if (installed() || (await install()))
   await runMain(node, process.argv.slice(2), process.argv[2] === 'test' ? '../tests/run/main.ts' : './main.ts');
+
+/** Returns all that is missing for this verb. After the quickstart's npm packages come Python's, so what these need is checked here too. */
+function lacksOf([verb, ...args]) {
+  const isFirstQuickstart = verb === 'quickstart' && !installed() && !existsSync(at('.trialgate/venv'));
+  const found = [
+    olderThan(OLDEST_NODE) && `Trialgate needs Node ${OLDEST_NODE.join('.')} or newer, this is ${process.version}`,
+    ...(isFirstQuickstart
+      ? [systemLack(), ...lacksOfInstall(args)]
+      : [process.platform !== 'linux' && `Trialgate runs on Linux; this is ${process.platform}`]),
+  ];
+  return found.filter(Boolean);
+}
+
+function lacksOfInstall(args) {
+  const options = { python: { type: 'string' }, device: { type: 'string' }, config: { type: 'string' } };
+  // Nodes older than 18 do not have all that is used here.
+  const flags = util.parseArgs?.({ args, options, strict: false }).values ?? {};
+  const { python = process.env.TRIALGATE_PYTHON, device = process.env.TRIALGATE_DEVICE, config } = flags;
+  // A configuration file cannot be read before the packages are there, and it may name a Python.
+  const mayNamePython = config !== undefined || existsSync('trialgate.yaml');
+  return [
+    !python && mayNamePython ? null : lookForPython(python).lack,
+    olderThan(OLDEST_NODE) ? null : diskLack(at('.'), NEEDED_GB[device === 'cuda' ? 'cuda' : 'cpu']),
+  ];
+}
 
 function installed() {
   const done = at('node_modules/.package-lock.json');

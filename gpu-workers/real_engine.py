@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import torch
 
-from trialgate_gpu.device import choose_device, has_bfloat16
+from trialgate_gpu.device import choose_device, computes_in_bfloat16
 from trialgate_gpu.progress import Progress
 from trialgate_gpu.publish import publish_policy
 
@@ -28,7 +28,7 @@ def vllm(model: Path, folder: Path, name: str, *, extension: bool = True, more: 
     socket, log = folder / f"{name}.sock", folder / f"{name}.log"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "policy", "--uds", str(socket), "--enforce-eager"]
-    command += ["--dtype", "bfloat16" if has_bfloat16(choose_device("auto")) else "float32"]
+    command += ["--dtype", "bfloat16" if computes_in_bfloat16(choose_device("auto")) else "float32"]
     command += ["--worker-extension-cls", "trialgate_gpu.vllm_extension.TrialgateWorker"] if extension else []
     command += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--max-model-len", "1024", *more]
     if not torch.cuda.is_available():

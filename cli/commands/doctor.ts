@@ -7,9 +7,9 @@ export function register(root: Command): void {
     .option('--json', 'as JSON')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate doctor\n  $ npx trialgate doctor --json --device cuda')
     .action(async (options: { json?: boolean }, command: Command) => {
-      const { config } = await settingsOf(command);
+      const asked = await settingsOf(command);
       const [{ examine }, { EXIT }] = await Promise.all([import('../doctor/examine.ts'), import('../exit.ts')]);
-      const findings = await examine(config);
+      const findings = await examine(asked);
       if (options.json) console.log(JSON.stringify(findings, null, 2));
       else
         for (const { check, result, finding } of findings)

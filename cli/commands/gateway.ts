@@ -1,4 +1,5 @@
 import { Option, type Command } from 'commander';
+import type { ResolvedConfig } from '../config/resolve.ts';
 import type { Deployment } from '../config/schema.ts';
 import type { NodeGatewayOptions } from '../../gateway/runtimes/node/start-gateway.ts';
 import { GATEWAY_KEYS, settingsFrom } from '../../gateway/settings.ts';
@@ -44,7 +45,8 @@ export function register(root: Command): void {
     )
     .action(async (options: { engine: string[]; relayAddress?: string }, command: Command) => {
       const more = options.engine.length ? { engines: JSON.stringify(options.engine) } : {};
-      const { config } = await settingsOf(command, ALIASES, more);
+      const asked = await settingsOf(command, ALIASES, more);
+      const { config } = asked;
       const [
         { runGateway, requireDatabase },
         { httpUrl },
@@ -66,7 +68,7 @@ export function register(root: Command): void {
       const relayAddress = given === undefined ? undefined : valid('--relay-address', httpUrl.safeParse(given));
       const secret = config.secret ?? secretsOf(config.home).secret;
       const signal = shutdownSignal();
-      const own = config.database_url ? null : await ownPostgres(config, signal);
+      const own = config.database_url ? null : await ownPostgres(asked, signal);
       try {
         const { databaseUrl, engines } = connectionsOf(config);
         const { gateway_port: port, gateway_host: host } = config;
@@ -106,7 +108,7 @@ function discoveryOf(config: Deployment): Pick<NodeGatewayOptions, 'enginesFile'
 
 /** Starts the deployment's PostgreSQL, unless the deployment runs. Returns its admin key; null when nothing had to be started. */
 async function ownPostgres(
-  config: Deployment,
+  { config, origins }: ResolvedConfig,
   signal: AbortSignal,
 ): Promise<{ adminKey: string; stop(): Promise<void> } | null> {
   const [{ currentState }, { startStack }, { secretsOf }, { homeFolders }] = await Promise.all([
@@ -116,7 +118,10 @@ async function ownPostgres(
     import('../folders.ts'),
   ]);
   if (currentState(config.home)?.status === 'ready') return null;
-  const stack = await startStack({ config, only: ['postgres'] }, signal);
+  const stack = await startStack(
+    { config, origins: { postgres_port: origins.postgres_port }, only: ['postgres'] },
+    signal,
+  );
   const { secrets } = homeFolders(config.home);
   console.error(`PostgreSQL runs at ${stack.state().components[0]?.address ?? 'an unknown address'}`);
   if (config.admin_key === undefined) console.error(`the admin key of the session routes is in ${secrets} (admin_key)`);

@@ -6,6 +6,7 @@ export function register(root: Command): void {
     'temporal_address',
     'home',
     'device',
+    'dtype',
     'gateway_url',
     'secret',
     'trainer_keys',
@@ -14,7 +15,7 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExample:\n  $ npx trialgate gpu-worker --temporal-address 127.0.0.1:7233 --device cpu')
     .action(async (_options: unknown, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ connectionsOf }, { deviceOf }, { gpuWorkerLaunch }, { runInForeground }] = await Promise.all([
+      const [{ connectionsOf }, { deviceOf, dtypeOf }, { gpuWorkerLaunch }, { runInForeground }] = await Promise.all([
         import('../config/connections.ts'),
         import('../supervisor/device.ts'),
         import('../supervisor/components/workers.ts'),
@@ -26,6 +27,7 @@ export function register(root: Command): void {
           temporalAddress,
           home: config.home,
           device: deviceOf(config.device),
+          dtype: dtypeOf(config).dtype,
           trainerKeys: config.trainer_keys,
           relay:
             config.gateway_url && config.secret ? { gatewayUrls: config.gateway_url, secret: config.secret } : null,

@@ -8,14 +8,14 @@ export function register(root: Command): void {
     )
     .addHelpText('after', '\nExample:\n  $ npx trialgate supervise')
     .action(async (_options: unknown, command: Command) => {
-      const { config, configuredModel } = await settingsOf(command);
+      const { config, configuredModel, origins } = await settingsOf(command);
       const [{ runSupervisorInForeground, stackLog }, { shutdownSignal }, { Interrupted }] = await Promise.all([
         import('../supervisor/supervise.ts'),
         import('../signals.ts'),
         import('../exit.ts'),
       ]);
       const signal = shutdownSignal();
-      await runSupervisorInForeground({ config, configuredModel, onChange: stackLog() }, signal).catch(
+      await runSupervisorInForeground({ config, configuredModel, origins, onChange: stackLog() }, signal).catch(
         (error: unknown) => {
           if (!(error instanceof Interrupted)) throw error;
         },

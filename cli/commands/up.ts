@@ -21,6 +21,7 @@ export function register(root: Command): void {
         { stackProgress },
         { printStatus },
         { pageUrl },
+        { requireMachine },
       ] = await Promise.all([
         import('../signals.ts'),
         import('../supervisor/state.ts'),
@@ -29,11 +30,13 @@ export function register(root: Command): void {
         import('../progress.ts'),
         import('../supervisor/print.ts'),
         import('../run/page-address.ts'),
+        import('../doctor/require-machine.ts'),
       ]);
       const signal = shutdownSignal();
       // A deployment that runs is not changed, so nothing is installed for other settings.
       const running = livingState(config.home);
       if (running) requireSameSettings(asked, running);
+      else await requireMachine(asked, { installs: options.install });
       if (options.install) {
         const { installWithProgress } = await import('../install/install.ts');
         await installWithProgress({ device: config.device, python: config.python }, signal);

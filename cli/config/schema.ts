@@ -26,6 +26,7 @@ const keyPlaces = z.array(
 export const deployment = z.strictObject({
   home: text,
   device: z.enum(['auto', 'cpu', 'cuda'], 'auto, cpu or cuda'),
+  dtype: z.enum(['auto', 'bfloat16', 'float32'], 'auto, bfloat16 or float32'),
   python: text.optional(),
   database_url: url(['postgres:', 'postgresql:'], 'a URL such as postgres://user:password@host:5432/name').optional(),
   temporal_address: text

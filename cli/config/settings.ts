@@ -15,6 +15,12 @@ export type Setting = {
 export const SETTINGS = {
   home: { about: 'folder of the deployment: data, logs, checkpoints', placeholder: 'DIR', default: INSTALLS.root },
   device: { about: 'auto, cpu or cuda', placeholder: 'DEVICE', default: 'auto' },
+  dtype: {
+    about:
+      "number format in which the deployment's vLLM and trainer compute: auto, bfloat16 or float32; auto is float32 on a processor without instructions for bfloat16",
+    placeholder: 'DTYPE',
+    default: 'auto',
+  },
   python: { about: 'Python 3.11 or newer that the installer uses', placeholder: 'PATH' },
   database_url: {
     about: "a PostgreSQL that already runs, in place of the deployment's own",
@@ -105,7 +111,7 @@ export const SETTINGS = {
   },
   head_dtype: {
     about:
-      "dtype in which the output head of the deployment's vLLM computes: `model` (bfloat16) or `float32`; must equal the run file's",
+      "dtype in which the output head of the deployment's vLLM computes: `model` (that of the model, see dtype) or `float32`; must equal the run file's",
     placeholder: 'DTYPE',
     default: 'model',
   },

@@ -4,91 +4,109 @@ import os from 'node:os';
 import path from 'node:path';
 import { statementsOf } from '../../activities/sandbox/guarantees.ts';
 import { listTrash, trashFolder } from '../../activities/sandbox/trash.ts';
-import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
+import { detectIsolation, requireBubblewrap, type Isolation } from '../../activities/sandbox/isolation.ts';
 import { agentsWithHostNetwork } from '../../activities/sandbox/network-notice.ts';
 import { openDatabase } from '../../store/database.ts';
 import { readNetworkNotices } from '../show/network-notices.ts';
 import { reasonOf } from '../show/warnings.ts';
 import { connectionsOf } from '../config/connections.ts';
-import type { Deployment } from '../config/schema.ts';
+import { hasOwnEngine, type Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
-import { freeGigabytes, NEEDED_GB, openSteps } from '../install/install.ts';
+import { holdPort } from '../../core/free-port.ts';
+import type { ResolvedConfig } from '../config/resolve.ts';
+import { hasBubblewrap } from '../install/bubblewrap.ts';
+import { openSteps } from '../install/install.ts';
 import { findPython } from '../install/python.ts';
+import { diskLack, freeGigabytes, NEEDED_GB, systemLack } from '../prerequisites.mjs';
+import { engineDtype } from '../supervisor/components/engine.ts';
 import { folderElsewhere, reaches } from '../supervisor/components/postgres-home.ts';
+import { trainerDtype } from '../supervisor/components/workers.ts';
 import { isOpenToOthers } from '../private-folder.ts';
 import { deviceOf } from '../supervisor/device.ts';
-import { gatewayPorts, LOOPBACK } from '../supervisor/gateways.ts';
+import { LOOPBACK } from '../supervisor/gateways.ts';
 import { socketFolder } from '../supervisor/plan.ts';
-import { requireFree } from '../supervisor/ports.ts';
-import { livingState } from '../supervisor/state.ts';
-import type { SettingKey } from '../config/settings.ts';
+import { ownPorts, requireFree, type OwnPort } from '../supervisor/ports.ts';
+import { isAlive } from '../supervisor/processes.ts';
+import { livingState, readState } from '../supervisor/state.ts';
 
 /** `warning`: it works with restrictions. `missing`: a person must do what `finding` says. */
 export type Finding = { check: string; result: 'ok' | 'warning' | 'missing'; finding: string };
 
-type Check = [name: string, examine: () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>];
+type Result = Omit<Finding, 'check'>;
 
-const ok = (finding: string): Omit<Finding, 'check'> => ({ result: 'ok', finding });
-const warning = (finding: string): Omit<Finding, 'check'> => ({ result: 'warning', finding });
-const missing = (finding: string): Omit<Finding, 'check'> => ({ result: 'missing', finding });
+const ok = (finding: string): Result => ({ result: 'ok', finding });
+const warning = (finding: string): Result => ({ result: 'warning', finding });
+const missing = (finding: string): Result => ({ result: 'missing', finding });
+
+/** What can be examined before anything is installed, without which no deployment starts. */
+export const NEEDED_TO_START = ['system', 'python', 'disk', 'ports', 'bubblewrap', 'postgres'] as const;
+
+type Options = {
+  /** The checks to make; all of them by default. */
+  only?: readonly string[];
+  /** False when nothing will be installed. */
+  installs?: boolean;
+};
 
 /** Examines this machine. Changes nothing. */
-export async function examine(config: Deployment): Promise<Finding[]> {
+export async function examine(
+  { config, origins }: Pick<ResolvedConfig, 'config' | 'origins'>,
+  { only, installs = true }: Options = {},
+): Promise<Finding[]> {
   const device = deviceOf(config.device);
-  const open = openSteps({ device, python: config.python, retriesOptional: true });
+  const open = installs ? openSteps({ device, python: config.python, retriesOptional: true }) : [];
   const needsPackages = open.some(({ isOptional }) => !isOptional);
-  const willInstall = open.some(({ name }) => name === 'bubblewrap') && (await isolation()).kind !== 'bubblewrap';
-  const checks: Check[] = [
-    ['system', system],
-    ['node', () => ok(`the project's Node ${process.versions.node}`)],
-    [
-      'python',
-      () =>
-        python(
-          config.python,
-          open.some(({ name }) => name === 'venv'),
-        ),
-    ],
-    [
-      'installed',
-      () =>
-        open.length
-          ? warning(`not installed yet: ${open.map(({ title }) => title).join(', ')} (npx trialgate install)`)
-          : ok('everything'),
-    ],
-    ['package index', () => (needsPackages ? packageIndex() : ok('not needed, all packages are installed'))],
-    ['disk', () => disk(device, needsPackages)],
-    ['memory', memory],
-    ['gpu', () => gpu(config.device, device)],
-    ['ports', () => ports(config)],
-    ['bubblewrap', () => bubblewrap(config, willInstall)],
-    ...(willInstall ? [] : [['network', () => network(config)] satisfies Check]),
-    ['folder', () => privacy(config.home)],
-    ['trash', () => trash(config.home)],
-    ['postgres', () => postgres(config)],
-    ['socket', () => socket(config.home)],
-  ];
+  // It is not the process's own `isolation()`, which is kept: the quickstart installs bubblewrap later.
+  const found = lazily(() => detectIsolation());
+  const willInstall = !hasBubblewrap() && open.some(({ name }) => name === 'bubblewrap');
+  const python = () =>
+    pythonFor(
+      config.python,
+      open.some(({ name }) => name === 'venv'),
+    );
+  const checks: Record<string, () => Result | Result[] | Promise<Result | Result[]>> = {
+    system,
+    node: () => ok(`the project's Node ${process.versions.node}`),
+    python,
+    installed: () =>
+      open.length
+        ? warning(`not installed yet: ${open.map(({ title }) => title).join(', ')} (npx trialgate install)`)
+        : ok('everything'),
+    'package index': () => (needsPackages ? packageIndex() : ok('not needed, all packages are installed')),
+    disk: () => disk(device, needsPackages),
+    memory,
+    gpu: () => gpu(config.device, device),
+    dtype: () => dtype(config),
+    ports: () => ports(config, origins),
+    bubblewrap: async () => bubblewrap(config, willInstall ? 'not yet' : await found()),
+    network: async () => (willInstall ? [] : network(config, await found())),
+    folder: () => privacy(config.home),
+    trash: () => trash(config.home),
+    postgres: () => postgres(config),
+    socket: () => socket(config.home),
+    sandboxes: async () => (willInstall ? [] : sandboxes(config.home, await found())),
+  };
+  const wanted = Object.entries(checks).filter(([check]) => only?.includes(check) ?? true);
   const findings = await Promise.all(
-    checks.map(async ([check, examineOne]) => ({ check, ...(await attempt(examineOne)) })),
+    wanted.map(async ([check, examineOne]) =>
+      [await attempt(examineOne)].flat().map((result) => ({ check, ...result })),
+    ),
   );
-  return willInstall ? findings : [...findings, ...(await sandboxes(config.home))];
+  return findings.flat();
+}
+
+function lazily<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined;
+  return () => (made ??= make());
 }
 
 /** Returns the guarantees that this machine's sandboxes give and do not give, one sentence each. */
-async function sandboxes(home: string): Promise<Finding[]> {
-  try {
-    return statementsOf(await isolation(), { isClosed: !isOpenToOthers(home) }).map(({ held, sentence }) => ({
-      check: 'sandboxes',
-      ...(held ? ok(sentence) : warning(sentence)),
-    }));
-  } catch (error) {
-    return [{ check: 'sandboxes', ...missing(error instanceof Error ? error.message : String(error)) }];
-  }
-}
+const sandboxes = (home: string, found: Isolation): Result[] =>
+  statementsOf(found, { isClosed: !isOpenToOthers(home) }).map(({ held, sentence }) =>
+    held ? ok(sentence) : warning(sentence),
+  );
 
-async function attempt(
-  examineOne: () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>,
-): Promise<Omit<Finding, 'check'>> {
+async function attempt<T>(examineOne: () => T | Promise<T>): Promise<T | Result> {
   try {
     return await examineOne();
   } catch (error) {
@@ -96,18 +114,18 @@ async function attempt(
   }
 }
 
-function system(): Omit<Finding, 'check'> {
-  const name = `${process.platform}-${process.arch}`;
-  return name === 'linux-x64' ? ok(name) : missing(`Trialgate runs on linux-x64; this is ${name}`);
+function system(): Result {
+  const lack = systemLack();
+  return lack === null ? ok(`${process.platform}-${process.arch}`) : missing(lack);
 }
 
-function python(named: string | undefined, needed: boolean): Omit<Finding, 'check'> {
+function pythonFor(named: string | undefined, needed: boolean): Result {
   if (!needed && existsSync(INSTALLS.python)) return ok(INSTALLS.python);
   const { path: found, version } = findPython(named);
   return ok(`${found} (${version})`);
 }
 
-function packageIndex(): Omit<Finding, 'check'> {
+function packageIndex(): Result {
   const { path: found } = findPython(undefined);
   const index = spawnSync(found, ['-m', 'pip', 'index', 'versions', 'torch', '--timeout', '10', '--retries', '0'], {
     encoding: 'utf8',
@@ -118,15 +136,13 @@ function packageIndex(): Omit<Finding, 'check'> {
     : missing('the Python package index is out of reach: check the network, a proxy, and `pip config list`');
 }
 
-function disk(device: 'cpu' | 'cuda', needed: boolean): Omit<Finding, 'check'> {
+function disk(device: 'cpu' | 'cuda', needed: boolean): Result {
   const folder = existsSync(INSTALLS.root) ? INSTALLS.root : path.dirname(INSTALLS.root);
-  const free = freeGigabytes(folder);
-  const wanted = needed ? NEEDED_GB[device] : 2;
-  const text = `${free.toFixed(1)} GB free`;
-  return free >= wanted ? ok(text) : missing(`${text}, ${wanted} GB are needed in ${folder}: free some space`);
+  const lack = diskLack(folder, needed ? NEEDED_GB[device] : 2);
+  return lack === null ? ok(`${freeGigabytes(folder).toFixed(1)} GB free`) : missing(lack);
 }
 
-function memory(): Omit<Finding, 'check'> {
+function memory(): Result {
   const gigabytes = os.totalmem() / 1e9;
   const text = `${gigabytes.toFixed(1)} GB, ${os.availableParallelism()} cores`;
   return gigabytes >= 10
@@ -134,7 +150,7 @@ function memory(): Omit<Finding, 'check'> {
     : warning(`${text}: the small model's engine and trainer together want about 10 GB`);
 }
 
-function gpu(wanted: Deployment['device'], device: 'cpu' | 'cuda'): Omit<Finding, 'check'> {
+function gpu(wanted: Deployment['device'], device: 'cpu' | 'cuda'): Result {
   if (wanted === 'cuda' && deviceOf('auto') !== 'cuda')
     return missing(
       'device cuda is asked for and `nvidia-smi -L` lists no GPU: install the driver, or use --device cpu',
@@ -148,39 +164,73 @@ function gpu(wanted: Deployment['device'], device: 'cpu' | 'cuda'): Omit<Finding
   );
 }
 
-type PortRequest = [SettingKey, string, number, string, boolean];
-
-async function ports(config: Deployment): Promise<Omit<Finding, 'check'>> {
-  if (livingState(config.home)) return ok('in use by this deployment, which is up');
-  const wanted: PortRequest[] = [
-    ...gatewayPorts(config).map(({ name, wanted: port }): PortRequest => [
-      'gateway_port',
-      `the ${name}`,
-      port,
-      config.gateway_host,
-      true,
-    ]),
-    ['temporal_port', 'Temporal', config.temporal_port, LOOPBACK, !config.temporal_address],
-    ['postgres_port', 'PostgreSQL', config.postgres_port, LOOPBACK, !config.database_url],
-  ];
-  const ours = wanted.filter(([, , port, , needed]) => needed && port !== 0);
-  for (const [key, who, port, host] of ours) await requireFree(port, host, who, key);
-  return ok(`free: ${ours.map(([, , port]) => port).join(', ') || 'any will do'}`);
+function dtype(config: Deployment): Result {
+  const trainer = trainerDtype(config);
+  const engine = hasOwnEngine(config) ? engineDtype(config) : null;
+  if (engine === null || engine.dtype === trainer.dtype)
+    return ok(`${engine ? 'engine and trainer compute' : 'the trainer computes'} in ${trainer.dtype}: ${trainer.why}`);
+  return warning(
+    `the engine computes in ${engine.dtype} (${engine.why}) and the trainer in ${trainer.dtype} (${trainer.why}): their log-probabilities differ more than if both do the same`,
+  );
 }
 
-async function bubblewrap({ unsandboxed }: Deployment, willInstall: boolean): Promise<Omit<Finding, 'check'>> {
-  if (willInstall)
+async function ports(config: Deployment, origins: ResolvedConfig['origins']): Promise<Result[]> {
+  if (livingState(config.home)) return [ok('in use by this deployment, which is up')];
+  if (readState(config.home)?.components.some((each) => each.process && isAlive(each.process)))
+    return [warning('in use by processes that a killed supervisor left: `npx trialgate up` ends them first')];
+  const { temporal_ui_port: page, temporal_address: elsewhere } = config;
+  const ofPage = {
+    name: 'page',
+    who: "Temporal's page",
+    key: 'temporal_ui_port',
+    host: LOOPBACK,
+    isDefault: false,
+  } as const;
+  const wanted = [
+    ...ownPorts(config, origins),
+    ...(page === undefined || elsewhere ? [] : [{ ...ofPage, wanted: page }]),
+  ].filter((port) => port.wanted !== 0);
+  const found = await Promise.all(wanted.map(examinePort));
+  const lacks = found.filter(({ result }) => result === 'missing');
+  return lacks.length > 0 ? lacks : [ok(found.map(({ finding }) => finding).join(', ') || 'any will do')];
+}
+
+async function examinePort({ wanted, host, who, key, isDefault }: OwnPort): Promise<Result> {
+  // Where no port can be had, the address is the fault.
+  const any = isDefault ? await holdPort(0, host) : null;
+  await any?.close();
+  const found = await attempt(async () => {
+    await requireFree(wanted, host, who, key);
+    return ok(`${wanted} is free`);
+  });
+  return any && found.result === 'missing' ? ok(`${wanted} is taken, ${who} gets a free one`) : found;
+}
+
+async function bubblewrap({ unsandboxed }: Deployment, found: Isolation | 'not yet'): Promise<Result> {
+  if (found === 'not yet') {
+    const trouble = namespaceTrouble();
+    if (trouble !== null) requireBubblewrap({ kind: 'none', trouble }, unsandboxed);
     return warning(
       'not here yet: `npx trialgate install` brings it, then `npx trialgate doctor` tries it and says what sandboxes hold',
     );
-  const found = await isolation();
+  }
   requireBubblewrap(found, unsandboxed);
   if (found.kind === 'bubblewrap') return ok(`${found.bwrap} works`);
   return warning(`it does not work here (${found.trouble}): agents run without it, as --unsandboxed allows`);
 }
 
-async function network(config: Deployment): Promise<Omit<Finding, 'check'>> {
-  if ((await isolation()).kind !== 'bubblewrap')
+/** Returns why bubblewrap cannot work here, as far as that can be known before it is installed: it needs namespaces. */
+function namespaceTrouble(): string | null {
+  const spaces = ['--mount', '--pid', '--net', '--fork', 'true'];
+  const ways = [['--user', '--map-root-user', ...spaces], ...(process.getuid?.() === 0 ? [spaces] : [])];
+  const tries = ways.map((way) => spawnSync('unshare', way, { encoding: 'utf8', timeout: 10_000 }));
+  // Without the program nothing is known.
+  if (tries.some(({ status, error }) => status === 0 || error)) return null;
+  return tries[0]?.stderr.trim().split('\n').at(-1) || 'no user namespaces can be made';
+}
+
+async function network(config: Deployment, found: Isolation): Promise<Result> {
+  if (found.kind !== 'bubblewrap')
     return warning('without bubblewrap agents reach all that this host reaches, and verifiers do too');
   const open = await agentsWithHostNetwork();
   const files =
@@ -213,13 +263,13 @@ async function networkOfRuns(config: Deployment): Promise<{ notices: string[]; n
   }
 }
 
-function privacy(home: string): Omit<Finding, 'check'> {
+function privacy(home: string): Result {
   return isOpenToOthers(home)
     ? warning(`${home} is open to other users of this machine: \`chmod 700 ${home}\``)
     : ok(`${home} is closed to other users`);
 }
 
-async function trash(home: string): Promise<Omit<Finding, 'check'>> {
+async function trash(home: string): Promise<Result> {
   const left = await listTrash(home);
   if (left.length === 0) return ok('nothing is left of removed sandboxes');
   return warning(
@@ -227,7 +277,7 @@ async function trash(home: string): Promise<Omit<Finding, 'check'>> {
   );
 }
 
-function postgres(config: Deployment): Omit<Finding, 'check'> {
+function postgres(config: Deployment): Result {
   if (config.database_url) return ok('the configured database_url is used');
   const programs = path.join(
     path.dirname(INSTALLS.root),
@@ -239,7 +289,7 @@ function postgres(config: Deployment): Omit<Finding, 'check'> {
   return ok(`runs as uid 65534, its data in ${reaches(config.home) ? config.home : folderElsewhere(config.home)}`);
 }
 
-function socket(home: string): Omit<Finding, 'check'> {
+function socket(home: string): Result {
   const folder = socketFolder(home);
   return folder.startsWith(home)
     ? ok(`in ${folder}`)

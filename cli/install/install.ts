@@ -1,7 +1,8 @@
-import { existsSync, statfsSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import { INSTALLS } from '../folders.ts';
+import { diskLack, NEEDED_GB, systemLack } from '../prerequisites.mjs';
 import { makePrivate } from '../private-folder.ts';
 import { progressLine } from '../progress.ts';
 import { deviceOf } from '../supervisor/device.ts';
@@ -18,7 +19,6 @@ export type InstallOptions = {
 export type InstallProgress = { step: number; steps: number; title: string; line: string };
 
 export const INSTALL_LOG = path.join(INSTALLS.root, 'logs/install.log');
-export const NEEDED_GB = { cpu: 10, cuda: 20 };
 
 /**
  * Installs what is missing. A finished step has a stamp and is not repeated; the next call repairs an interrupted install.
@@ -28,7 +28,7 @@ export async function install(
   options: InstallOptions & { onProgress?: (progress: InstallProgress) => void },
   signal: AbortSignal,
 ): Promise<{ done: string[]; notMade: string[] }> {
-  requireSystem();
+  refuse(systemLack());
   makePrivate(INSTALLS.root);
   const device = deviceOf(options.device);
   const done: string[] = [];
@@ -41,7 +41,7 @@ export async function install(
   try {
     discardTorn();
     const open = openSteps(options, device);
-    if (!open.every(({ isOptional }) => isOptional)) requireDisk(device);
+    if (!open.every(({ isOptional }) => isOptional)) refuse(diskLack(INSTALLS.root, NEEDED_GB[device]));
     for (const [position, step] of open.entries()) {
       const at = { step: position + 1, steps: open.length, title: step.title };
       report({ ...at, line: '' });
@@ -88,27 +88,7 @@ export function isOpen(step: Step, retriesOptional = false): boolean {
   return step.isOptional && !retriesOptional ? !wasRun(step) : !isDone(step);
 }
 
-/** Returns the free gigabytes of the disk that has this folder. */
-export function freeGigabytes(folder: string): number {
-  const { bavail, bsize } = statfsSync(folder);
-  return (bavail * bsize) / 1e9;
-}
-
-/** Refuses other systems, on which pip would skip every locked package without an error. */
-function requireSystem(): void {
-  const system = `${process.platform}-${process.arch}`;
-  if (system === 'linux-x64') return;
-  throw new TrialgateError(
-    'missing_prerequisite',
-    `the Python packages are locked for linux-x64 and this is ${system}: install on Linux on x86-64`,
-  );
-}
-
-function requireDisk(device: 'cpu' | 'cuda'): void {
-  const free = freeGigabytes(INSTALLS.root);
-  if (free >= NEEDED_GB[device]) return;
-  throw new TrialgateError(
-    'missing_prerequisite',
-    `the disk of ${INSTALLS.root} has ${free.toFixed(1)} GB free and the install needs about ${NEEDED_GB[device]} GB: free some space and try again`,
-  );
+/** @throws TrialgateError `missing_prerequisite` when something is missing */
+function refuse(lack: string | null): void {
+  if (lack !== null) throw new TrialgateError('missing_prerequisite', lack);
 }

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import type { ResolvedConfig } from '../config/resolve.ts';
+import { requireMachine } from '../doctor/require-machine.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { installWithProgress } from '../install/install.ts';
 import { requireEngineModel } from '../models/require-model.ts';
@@ -10,20 +11,21 @@ import { trainFile, wholeNumber } from './train-file.ts';
 
 /** Installs, starts and trains in this terminal. Stops what it started at the end and at Ctrl-C. */
 export async function quickstart(
-  { config: deployment, configuredModel }: ResolvedConfig,
+  asked: ResolvedConfig,
   options: { iterations: string; json?: boolean },
   signal: AbortSignal,
 ): Promise<void> {
+  const { config: deployment } = asked;
   wholeNumber(options.iterations, '--iterations');
   const train = () =>
     trainFile(join(REPOSITORY, 'quickstart.yaml'), { deployment, cancelOnFailure: true, ...options }, signal);
+  await requireMachine(asked);
   await installWithProgress({ device: deployment.device, python: deployment.python }, signal);
   if (livingState(deployment.home)?.status === 'ready') return void (await train());
   await requireEngineModel(deployment, signal);
   const progress = stackProgress();
-  const stack = await startStack({ config: deployment, configuredModel, onChange: progress.show }, signal).finally(
-    progress.end,
-  );
+  const stack = await startStack({ ...asked, onChange: progress.show }, signal).finally(progress.end);
+  for (const note of stack.state().notes) console.error(`note: ${note}`);
   try {
     await train();
   } finally {

@@ -7,6 +7,7 @@ const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
 const FIGURES: [metric: string, text: (value: number) => string][] = [
   ['perf/distinct_tokens_per_second', (value) => `${whole(value)} distinct tokens/s`],
   ['perf/trained_tokens_per_second', (value) => `${whole(value)} trained tokens/s`],
+  ['perf/compute_bits', (value) => `computed in ${value === 32 ? 'float32' : 'bfloat16'}`],
   ['perf/mfu/actor', (value) => `MFU ${percent(value)}`],
   ['perf/max_memory_allocated_gb', (value) => `${value.toFixed(1)} GiB on a GPU`],
   ['perf/max_host_memory_gb', (value) => `${value.toFixed(1)} GiB of main memory`],

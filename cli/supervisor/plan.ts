@@ -1,13 +1,14 @@
 import { createHash } from 'node:crypto';
 import os from 'node:os';
 import path from 'node:path';
+import type { ResolvedConfig } from '../config/resolve.ts';
 import { hasOwnEngine, type Deployment } from '../config/schema.ts';
 import { secretsOf } from '../config/secrets.ts';
 import { homeFolders } from '../folders.ts';
 import { makePrivate } from '../private-folder.ts';
 import { reachableAt } from '../../core/reachable-at.ts';
 import { gatewayPorts, LOOPBACK, type OwnGateway } from './gateways.ts';
-import { HeldPorts } from './ports.ts';
+import { HeldPorts, ownPorts } from './ports.ts';
 import { readState } from './state.ts';
 
 /** Everything that the components need for one start, with chosen ports and secrets. */
@@ -29,24 +30,28 @@ export type Plan = {
   /** The socket of our own vLLM. */
   engineSocket: string;
   engines: string[];
+  /** What people should know of the choices, a sentence each. */
+  notes: string[];
 };
 
-export async function makePlan(config: Deployment): Promise<Plan> {
+/** Makes the plan of one start. A port whose default nobody changed (`origins`) may be another one, if the default is taken. */
+export async function makePlan(config: Deployment, origins: ResolvedConfig['origins'] = {}): Promise<Plan> {
   const folders = homeFolders(config.home);
   makePrivate(folders.home);
   const secrets = secretsOf(config.home);
   const kept = readState(config.home)?.ports ?? {};
   const held = new HeldPorts();
-  const ports: Plan['ports'] = {
-    postgres: await held.choose(config.postgres_port, kept['postgres'], LOOPBACK),
-    temporal: await held.choose(config.temporal_port, kept['temporal'], LOOPBACK),
-  };
-  const gateways: OwnGateway[] = [];
-  for (const { name, wanted } of gatewayPorts(config)) {
-    const port = await held.choose(wanted, kept[name], config.gateway_host);
+  const ports: Plan['ports'] = { postgres: config.postgres_port, temporal: config.temporal_port };
+  const notes: string[] = [];
+  for (const { name, who, wanted, host, isDefault } of ownPorts(config, origins)) {
+    const port = await held.choose(wanted, kept[name], host, isDefault);
+    if (wanted !== 0 && port !== wanted) notes.push(`port ${wanted} is taken, so ${who} listens on ${port}`);
     ports[name] = port;
-    gateways.push({ name, port, url: reachableAt(config.gateway_host, port) });
   }
+  const gateways = gatewayPorts(config).map(({ name, wanted }): OwnGateway => {
+    const port = ports[name] ?? wanted;
+    return { name, port, url: reachableAt(config.gateway_host, port) };
+  });
   const engineSocket = path.join(socketFolder(config.home), 'engine.sock');
   return {
     config,
@@ -64,6 +69,7 @@ export async function makePlan(config: Deployment): Promise<Plan> {
     gatewayUrls: config.gateway_url ?? gateways.map(({ url }) => url),
     engineSocket,
     engines: hasOwnEngine(config) ? [`unix:${engineSocket}`] : config.engines,
+    notes,
   };
 }
 

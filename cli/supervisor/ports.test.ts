@@ -1,10 +1,15 @@
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { connectionsOf } from '../config/connections.ts';
+import { resolveConfig } from '../config/resolve.ts';
 import { LOOPBACK } from './gateways.ts';
 import { HeldPorts } from './ports.ts';
-import { freePort } from '../../core/free-port.ts';
+import { startStack } from './stack.ts';
+import { freePort, holdFreePort } from '../../core/free-port.ts';
 
 const take = (port: number): Promise<string> =>
   new Promise((resolve) => {
@@ -37,6 +42,59 @@ it('the supervisor frees the ports that it held for components that did not star
   const port = await held.choose(0, undefined, LOOPBACK);
   await held.close();
   expect(await take(port)).toBe('taken');
+});
+
+it('a default port that is taken gives way to the port of the last start, else to a free one, and a chosen port does not', async () => {
+  const other = await holdFreePort(LOOPBACK);
+  const kept = await freePort(LOOPBACK);
+  const held = new HeldPorts();
+  try {
+    expect(await held.choose(kept, undefined, LOOPBACK, true)).toBe(kept);
+    await held.close();
+    expect(await held.choose(other.port, kept, LOOPBACK, true)).toBe(kept);
+    const free = await held.choose(other.port, kept, LOOPBACK, true);
+    expect([other.port, kept]).not.toContain(free);
+    expect(await take(free)).toMatch('EADDRINUSE');
+    expect(await held.choose(other.port, kept, LOOPBACK)).toBe(other.port);
+    await expect(held.handOver(other.port, LOOPBACK, 'the gateway', 'gateway_port')).rejects.toThrow(
+      `port ${other.port} on ${LOOPBACK}, which the gateway needs, is taken`,
+    );
+  } finally {
+    await Promise.all([held.close(), other.close()]);
+  }
+});
+
+it('a deployment whose default port is taken starts on a free one and says so; a port that was chosen stays', async () => {
+  const home = mkdtempSync(join(tmpdir(), 'trialgate-ports-'));
+  const others = await Promise.all([holdFreePort(LOOPBACK), holdFreePort(LOOPBACK)]);
+  const [gateway_port = '', temporal_port = ''] = others.map(({ port }) => String(port));
+  const { config, origins } = resolveConfig({
+    cwd: home,
+    env: {},
+    flags: { home, gateway_port, temporal_port, postgres_port: '0' },
+  });
+  try {
+    const stack = await startStack(
+      {
+        config,
+        origins: { ...origins, gateway_port: 'default' },
+        components: () => ({ components: [], notes: ['a note of a component'] }),
+      },
+      new AbortController().signal,
+    );
+    await stack.stop();
+    const { ports, notes } = stack.state();
+    expect(ports['gateway']).not.toBe(Number(gateway_port));
+    expect(ports['temporal']).toBe(Number(temporal_port));
+    expect(notes).toEqual([
+      `port ${gateway_port} is taken, so the gateway listens on ${ports['gateway']}`,
+      'a note of a component',
+    ]);
+    expect(connectionsOf(config).gatewayUrl).toBe(`http://${LOOPBACK}:${ports['gateway']}`);
+  } finally {
+    await Promise.all(others.map((other) => other.close()));
+    rmSync(home, { recursive: true });
+  }
 });
 
 it('the supervisor chooses ports that the kernel gives to no outgoing connection, so that a component gets its port again after a restart', async () => {

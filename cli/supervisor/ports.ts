@@ -1,15 +1,56 @@
 import { TrialgateError } from '../../core/errors.ts';
 import { holdFreePort, holdPort, type HeldPort } from '../../core/free-port.ts';
+import type { ResolvedConfig } from '../config/resolve.ts';
+import type { Deployment } from '../config/schema.ts';
 import { flagOf, variableOf, type SettingKey } from '../config/settings.ts';
+import { gatewayPorts, LOOPBACK } from './gateways.ts';
+
+/** A port on which a component of the deployment listens. `wanted` is 0 where any will do; so will any where it `isDefault`, if that one is taken. */
+export type OwnPort = {
+  name: string;
+  who: string;
+  key: SettingKey;
+  wanted: number;
+  host: string;
+  isDefault: boolean;
+};
+
+/** Returns the ports of the components that the deployment starts itself. `origins` say which ports nobody chose. */
+export function ownPorts(config: Deployment, origins: ResolvedConfig['origins'] = {}): OwnPort[] {
+  const gateways = gatewayPorts(config).map(({ name, wanted }) => ({
+    name,
+    who: `the ${name}`,
+    key: 'gateway_port' as const,
+    wanted,
+    host: config.gateway_host,
+  }));
+  const temporal = { name: 'temporal', who: 'Temporal', key: 'temporal_port', host: LOOPBACK } as const;
+  const postgres = { name: 'postgres', who: 'PostgreSQL', key: 'postgres_port', host: LOOPBACK } as const;
+  return [
+    ...gateways,
+    ...(config.temporal_address ? [] : [{ ...temporal, wanted: config.temporal_port }]),
+    ...(config.database_url ? [] : [{ ...postgres, wanted: config.postgres_port }]),
+  ].map((port) => ({ ...port, isDefault: origins[port.key] === 'default' }));
+}
 
 /** Holds ports for components that start later, by listening on them, so that nothing else takes them. */
 export class HeldPorts {
   readonly #held = new Map<number, HeldPort>();
 
-  /** Returns the port to use: `wanted`, or for 0 the `kept` one if it is free, else a free one, which is then held. */
-  async choose(wanted: number, kept: number | undefined, host: string): Promise<number> {
-    if (wanted !== 0) return wanted;
-    const held = (kept === undefined ? null : await holdPort(kept, host)) ?? (await holdFreePort(host));
+  /**
+   * Returns the port to use: `wanted`, if somebody chose it. Otherwise the first that is free of `wanted` and the `kept` one, else any free
+   * one; it is then held.
+   */
+  async choose(wanted: number, kept: number | undefined, host: string, isDefault = false): Promise<number> {
+    if (wanted !== 0 && !isDefault) return wanted;
+    for (const port of [wanted, kept]) {
+      const held = port ? await holdPort(port, host) : null;
+      if (held) return this.#hold(held);
+    }
+    return this.#hold(await holdFreePort(host));
+  }
+
+  #hold(held: HeldPort): number {
     this.#held.set(held.port, held);
     return held.port;
   }

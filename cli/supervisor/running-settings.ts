@@ -3,7 +3,7 @@ import { resolveModel } from '../../activities/run/resolve-paths.ts';
 import type { Deployment } from '../config/schema.ts';
 import { readSecrets, secretsOf, type Secrets } from '../config/secrets.ts';
 import { SETTING_KEYS, settingOf, type SettingKey } from '../config/settings.ts';
-import { deviceOf } from './device.ts';
+import { deviceOf, dtypeOf } from './device.ts';
 
 /** The settings with which a deployment runs, in the form in which equal ones are equal: a secret is a fingerprint, a model is its folder. */
 export type RunningSettings = Record<string, unknown>;
@@ -39,6 +39,7 @@ function comparable(config: Deployment, made: Secrets | null): RunningSettings {
     ...config,
     model: resolveModel(config.model),
     device: deviceOf(config.device),
+    dtype: dtypeOf(config).dtype,
     admin_key: config.admin_key ?? made?.admin_key,
     secret: config.secret ?? made?.secret,
   };

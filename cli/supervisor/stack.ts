@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { resolveModel } from '../../activities/run/resolve-paths.ts';
 import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
 import { chooseModel, endOtherChoice } from '../config/engine-choice.ts';
+import type { ResolvedConfig } from '../config/resolve.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Component } from './component.ts';
@@ -21,6 +22,8 @@ export type StackOptions = {
   config: Deployment;
   /** The model that is configured where this starts (`ResolvedConfig`). `engine use` chooses another for as long as it stays. */
   configuredModel?: string | null;
+  /** Where the settings come from (`ResolvedConfig`). A port that is a default may be another one, if the default is taken. */
+  origins?: ResolvedConfig['origins'];
   /** The components to start; all of them by default. */
   only?: readonly ComponentName[];
   /** Replaces the deployment's own components. */
@@ -49,10 +52,10 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
   try {
     recordSupervisor(home);
     await reap(home);
-    const plan = await makePlan(options.config);
+    const plan = await makePlan(options.config, options.origins);
     held = plan.held;
     const { components, notes } = options.components?.(plan) ?? componentsOf(plan, options.only);
-    const watched = watch(plan, components, notes, options.onChange);
+    const watched = watch(plan, components, [...plan.notes, ...notes], options.onChange);
     let control: { close(): void } | undefined;
     const stop = async (): Promise<void> => {
       control?.close();

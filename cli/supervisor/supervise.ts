@@ -16,10 +16,13 @@ export async function runSupervisorInForeground(
   await stack.stop();
 }
 
-/** Writes a line whenever a component's status changes. */
+/** Writes the notes, and a line whenever a component's status changes. */
 export function stackLog(): (state: StackState) => void {
   const known = new Map<string, string>();
-  return ({ components }) => {
+  let isNew = true;
+  return ({ components, notes }) => {
+    if (isNew) for (const note of notes) console.log(`${new Date().toISOString()} note: ${note}`);
+    isNew = false;
     for (const { name, status, process, detail } of components) {
       const text = `${name} ${status}${process ? ` (pid ${process.pid})` : ''}${detail ? `: ${detail}` : ''}`;
       if (known.get(name) === text) continue;

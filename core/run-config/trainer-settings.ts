@@ -101,7 +101,7 @@ export const trainerShape = {
     .enum(['model', 'float32'])
     .default('model')
     .describe(
-      'The number format in which trainer and engines compute the output head: the model’s own (bfloat16), or float32. Start the engines with the same: our own vLLM by the deployment’s `head_dtype`, others by vLLM’s `--hf-overrides \'{"head_dtype": "float32"}\'`. A run refuses an engine that was started otherwise.',
+      'The number format in which trainer and engines compute the output head: that of all other layers, or float32. Start the engines with the same: our own vLLM by the deployment’s `head_dtype`, others by vLLM’s `--hf-overrides \'{"head_dtype": "float32"}\'`. A run refuses an engine that was started otherwise.',
     ),
   norm_adv_by_std_in_grpo: z
     .boolean()

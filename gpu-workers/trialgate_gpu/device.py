@@ -12,6 +12,7 @@ from transformers.utils import logging as transformers_logging
 from .errors import GpuWorkerError
 
 CPU_OUT_OF_MEMORY = "can't allocate memory"
+DTYPE = "TRIALGATE_DTYPE"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
@@ -31,11 +32,18 @@ def choose_device(wanted: str, local_rank: int = 0, local_ranks: int = 1) -> tor
     return torch.device("cuda", local_rank)
 
 
-def has_bfloat16(device: torch.device) -> bool:
-    """Returns False for a CPU without instructions for bfloat16, as x86 without AVX-512.
+def computes_in_bfloat16(device: torch.device) -> bool:
+    """Returns whether passes compute in bfloat16, else in float32.
 
-    PyTorch's products of matrices are far slower there than in float32 (`bench/cpu_dtype.py` measures it).
+    The supervisor says which in TRIALGATE_DTYPE, and tells its engine the same. Without it a CPU that has no
+    instructions for bfloat16, as x86 without AVX-512, computes in float32: PyTorch's products of matrices are far
+    slower there in bfloat16 (`bench/cpu_dtype.py` measures it).
     """
+    chosen = os.environ.get(DTYPE) or "auto"
+    if chosen not in ("auto", "bfloat16", "float32"):
+        raise GpuWorkerError("BadSettings", f"{DTYPE} is {chosen!r}: expected auto, bfloat16 or float32")
+    if chosen != "auto":
+        return chosen == "bfloat16"
     return device.type != "cpu" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

@@ -16,7 +16,7 @@ from conftest import LORA, Run, settings_with, two_groups, write_batch
 
 from .batch import read_batch
 from .checkpoint import TrainerState
-from .device import has_bfloat16
+from .device import computes_in_bfloat16
 from .errors import Cancelled, GpuWorkerError
 from .fork_test import forked
 from .load_base import load_base
@@ -190,7 +190,7 @@ def test_in_float32_the_base_has_one_layer_at_a_time_in_float32_and_is_bfloat16_
     with policy.in_float32():
         check = policy.infer(untrained_pack(np.array(tokens())))
     assert check.dtype == torch.float32
-    full, half = {torch.float32}, {torch.bfloat16 if has_bfloat16(policy.device) else torch.float32}
+    full, half = {torch.float32}, {torch.bfloat16 if computes_in_bfloat16(policy.device) else torch.float32}
     assert seen == [[full, half], [half, full]]
     assert {p.dtype for p in policy.model.parameters()} == half
 

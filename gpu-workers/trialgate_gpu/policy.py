@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from .attention import Plan, make_plan, register
-from .device import has_bfloat16, is_out_of_memory
+from .device import computes_in_bfloat16, is_out_of_memory
 from .errors import GpuWorkerError
 from .head import Float32Head, Head, HeadGradient, Slopes, backward_through_head, token_logprobs
 from .lora import Lora, add_adapter, peft_name, without_adapter
@@ -64,7 +64,7 @@ class Policy:
 
     Only parameters are rounded to the compute dtype. Buffers keep the dtype that transformers gave them: rotary
     frequencies in bfloat16 would rotate far tokens by a wrong angle. `running` has the weights of the passes:
-    the compute weights, or their values in float32 on a CPU without instructions for bfloat16.
+    the compute weights, or their values in float32 (`computes_in_bfloat16`).
     `check` is called many times in each pass and may raise to end it.
     """
 
@@ -271,7 +271,7 @@ class Policy:
 
 def in_float32_instead(device: torch.device, dtype: torch.dtype) -> bool:
     """Returns True where passes compute in float32 with the values of the compute weights."""
-    return dtype == torch.bfloat16 and not has_bfloat16(device)
+    return dtype == torch.bfloat16 and not computes_in_bfloat16(device)
 
 
 def layers_of(model: nn.Module) -> nn.ModuleList:

@@ -99,8 +99,10 @@ class Trainer:
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
         threads = torch.get_num_threads() if self.device.type == "cpu" else None
         kernels = {"attention": "flex"} if has_flex(self.device) else {}
+        passes = self.placement.pass_dtype
+        computed = {} if passes == self.placement.dtype else {"computed_in": str(passes)}
         kinds = {"device": name, "torch": torch.__version__, "threads": threads, "dtype": str(self.placement.dtype)}
-        return kinds | kernels | {"ranks": self.world.size, "pack_tokens": self.pack_tokens}
+        return kinds | computed | kernels | {"ranks": self.world.size, "pack_tokens": self.pack_tokens}
 
     def _replay(self, parent: Manifest, folder: Path, made: Manifest, progress: Progress) -> None:
         """Does a step again in memory. A step that made no update left the state as it was."""
@@ -230,7 +232,7 @@ class Trainer:
         metrics = optimize(state, prepared, settings, self.pack_tokens, seed, progress, self.world)
         if self.peak_tflops and "perf/model_tflops_per_rank" in metrics:
             metrics["perf/mfu/actor"] = metrics["perf/model_tflops_per_rank"] / self.peak_tflops
-        return prepared.metrics | metrics
+        return prepared.metrics | metrics | {"perf/compute_bits": 8 * self.placement.pass_dtype.itemsize}
 
 
 def _replayable(request: dict[str, Any], parent: Path) -> dict[str, Any]:

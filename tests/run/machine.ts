@@ -1,8 +1,8 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { availableParallelism, loadavg, tmpdir } from 'node:os';
 import { TrialgateError } from '../../core/errors.ts';
-import { freeGigabytes } from '../../cli/install/install.ts';
 import { INSTALLS } from '../../cli/folders.ts';
+import { freeGigabytes } from '../../cli/prerequisites.mjs';
 
 /** What a machine has for tests. `load` is the average number of waiting or running processes of the last minute. */
 export type Machine = { cores: number; load: number; memoryGb: number; diskGb: number; temporaryGb: number };

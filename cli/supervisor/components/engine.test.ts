@@ -5,6 +5,7 @@ import { expect, test } from 'vitest';
 import { resolveConfig } from '../../config/resolve.ts';
 import { makePlan } from '../plan.ts';
 import { engine } from './engine.ts';
+import { gpuWorker } from './workers.ts';
 
 test.each([
   ['model', []],
@@ -20,6 +21,28 @@ test.each([
     rmSync(home, { recursive: true });
   }
 });
+
+test.each(['float32', 'bfloat16'])(
+  'a deployment with dtype %s computes in it in its engine and in its trainer, and says so',
+  async (dtype) => {
+    const home = mkdtempSync(join(tmpdir(), 'trialgate-engine-'));
+    try {
+      const planWith = (flags: Record<string, string>) =>
+        makePlan(resolveConfig({ cwd: home, env: {}, flags: { home, ...flags } }).config);
+      const plan = await planWith({ dtype });
+      const [vllm, trainer] = [engine(plan), gpuWorker(plan)];
+      const { args } = vllm.launch();
+      expect(args.slice(args.indexOf('--dtype')).slice(0, 2)).toEqual(['--dtype', dtype]);
+      expect(trainer.launch().env['TRIALGATE_DTYPE']).toBe(dtype);
+      for (const { address } of [vllm, trainer]) expect(address).toContain(`, ${dtype} (as the setting dtype says)`);
+      const other = engine(await planWith({ dtype, engine_args: '--dtype=float16' }));
+      expect(other.address).toContain(', float16 (as engine_args say)');
+      expect(other.launch().args.at(-1)).toBe('--dtype=float16');
+    } finally {
+      rmSync(home, { recursive: true });
+    }
+  },
+);
 
 test.each(['short', 'l'.repeat(60)])(
   'vLLM has a folder of its own for its sockets and temporary files, which is emptied before each start and removed after each end (home %s)',

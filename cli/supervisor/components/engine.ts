@@ -3,9 +3,10 @@ import path from 'node:path';
 import { Agent, request } from 'undici';
 import { TrialgateError } from '../../../core/errors.ts';
 import { resolveModel } from '../../../activities/run/resolve-paths.ts';
+import type { Deployment } from '../../config/schema.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
-import { deviceOf, dtypeOn } from '../device.ts';
+import { deviceOf, dtypeOf } from '../device.ts';
 import { vllmTemporaryFolder, type Plan } from '../plan.ts';
 import { engineFault } from './engine-fault.ts';
 
@@ -14,9 +15,10 @@ export function engine(plan: Plan): Component {
   const { engineSocket: socket, config } = plan;
   const model = resolveModel(config.model);
   const temporary = vllmTemporaryFolder(config.home);
+  const { dtype, why } = engineDtype(config);
   return {
     name: 'vllm',
-    address: `unix:${socket}, model ${model}`,
+    address: `unix:${socket}, model ${model}, ${dtype} (${why})`,
     needs: [],
     async prepare() {
       if (path.isAbsolute(model) && !existsSync(model)) {
@@ -51,7 +53,7 @@ export function engine(plan: Plan): Component {
         '--max-model-len',
         String(config.max_model_len),
         '--dtype',
-        dtypeOn(deviceOf(config.device)),
+        dtype,
         '--disable-uvicorn-access-log',
         '--worker-extension-cls',
         'trialgate_gpu.vllm_extension.TrialgateWorker',
@@ -70,6 +72,15 @@ export function engine(plan: Plan): Component {
     stopSignal: 'SIGTERM',
     stopWithinMs: 10_000,
   };
+}
+
+/** Returns the dtype of our own vLLM. `engine_args` come last, so a `--dtype` in them is in force. */
+export function engineDtype(config: Pick<Deployment, 'device' | 'dtype' | 'engine_args'>): {
+  dtype: string;
+  why: string;
+} {
+  const given = /(?:^| )--dtype[= ](\S+)/.exec(config.engine_args.join(' '))?.[1];
+  return given === undefined ? dtypeOf(config) : { dtype: given, why: 'as engine_args say' };
 }
 
 /** Returns the arguments for our executor on a CPU. vLLM's own would spin on a second core and start a third process. */

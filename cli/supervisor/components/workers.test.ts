@@ -1,7 +1,14 @@
 import { expect, test, vi } from 'vitest';
-import { gpuWorkerLaunch } from './workers.ts';
+import { gpuWorkerLaunch, trainerDtype } from './workers.ts';
 
-const OPTIONS = { temporalAddress: '127.0.0.1:7233', home: '/home', device: 'cpu', trainerKeys: [], relay: null };
+const OPTIONS = {
+  temporalAddress: '127.0.0.1:7233',
+  home: '/home',
+  device: 'cpu',
+  dtype: 'float32',
+  trainerKeys: [],
+  relay: null,
+} as const;
 
 test('the GPU worker learns where the keys of trainer servers are, and no key', () => {
   const { env } = gpuWorkerLaunch({ ...OPTIONS, trainerKeys: ['server.example=TINKER_API_KEY'] });
@@ -20,4 +27,12 @@ test('the GPU worker gets from the environment how its ranks are started, and no
   vi.unstubAllEnvs();
   expect(env).toMatchObject(ranks);
   expect(env).not.toHaveProperty('TRIALGATE_HOLD');
+});
+
+test('a trainer of several ranks computes in bfloat16, whatever the setting says', () => {
+  const wanted = { device: 'cpu', dtype: 'float32' } as const;
+  expect(trainerDtype(wanted).dtype).toBe('float32');
+  vi.stubEnv('TRIALGATE_RANKS', '2');
+  expect(trainerDtype(wanted)).toEqual({ dtype: 'bfloat16', why: 'several ranks compute in no other' });
+  vi.unstubAllEnvs();
 });

@@ -1,8 +1,9 @@
 import path from 'node:path';
 import { relayKey } from '../../../core/keys.ts';
+import type { Deployment } from '../../config/schema.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component, type Launch } from '../component.ts';
-import { deviceOf } from '../device.ts';
+import { deviceOf, dtypeOf, type ChosenDtype, type Dtype } from '../device.ts';
 import type { Plan } from '../plan.ts';
 import { temporalCli } from './temporal.ts';
 
@@ -39,7 +40,8 @@ export function worker(plan: Plan, only: 'workflows' | 'activities'): Component 
 }
 
 export function gpuWorker(plan: Plan): Component {
-  return polling(
+  const { dtype, why } = trainerDtype(plan.config);
+  const component = polling(
     plan,
     'gpu-worker',
     { queue: 'gpu', type: 'activity' },
@@ -48,16 +50,26 @@ export function gpuWorker(plan: Plan): Component {
       temporalAddress: plan.temporalAddress,
       home: plan.config.home,
       device: deviceOf(plan.config.device),
+      dtype: dtypeOf(plan.config).dtype,
       trainerKeys: plan.config.trainer_keys,
       relay: { gatewayUrls: plan.gatewayUrls, secret: plan.secret },
     }),
   );
+  return { ...component, address: `${component.address}, ${dtype} (${why})` };
+}
+
+/** Returns the dtype of the trainer. Several ranks gather their weights in bfloat16, whatever is wanted. */
+export function trainerDtype(config: Pick<Deployment, 'device' | 'dtype'>): ChosenDtype {
+  return Number(process.env['TRIALGATE_RANKS'] ?? 1) > 1
+    ? { dtype: 'bfloat16', why: 'several ranks compute in no other' }
+    : dtypeOf(config);
 }
 
 type GpuWorkerOptions = {
   temporalAddress: string;
   home: string;
   device: string;
+  dtype: Dtype;
   /** The places of the keys of trainer servers. */
   trainerKeys: readonly string[];
   /** The way to engines behind relay workers. Null when it reaches none. */
@@ -86,6 +98,7 @@ export function gpuWorkerLaunch(options: GpuWorkerOptions): Launch {
       PYTHONUNBUFFERED: '1',
       PYTHONDONTWRITEBYTECODE: '1',
       XDG_CACHE_HOME: path.join(options.home, 'cache'),
+      TRIALGATE_DTYPE: options.dtype,
       TRIALGATE_TRAINER_KEYS: JSON.stringify(options.trainerKeys),
       ...Object.fromEntries(OF_RANKS.map((name) => [name, process.env[name]])),
       ...(options.relay && gateway !== undefined

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..lora import Lora
 from ..optimizer import FlatAdamW
-from ..policy import Policy, layers_of
+from ..policy import Policy, in_float32_instead, layers_of
 from .fit import require_room
 from .sharded_adamw import ShardedAdamW
 from .sharded_policy import ShardedPolicy
@@ -34,6 +34,12 @@ class Placement:
     @property
     def is_sharded(self) -> bool:
         return self.world.size > 1
+
+    @property
+    def pass_dtype(self) -> torch.dtype:
+        """The dtype in which training passes compute. Several ranks gather their weights in `dtype`."""
+        in_float32 = not self.is_sharded and in_float32_instead(self.device, self.dtype)
+        return torch.float32 if in_float32 else self.dtype
 
     def policy(self, folder: Path, lora: Lora | None = None) -> Policy:
         """Loads the model of `folder` and adds the adapter. Raises `DoesNotFit` when the memory is too small for it."""

@@ -36,7 +36,7 @@ export async function withVllm<T>(
     String(port),
     '--enforce-eager',
     '--dtype',
-    dtypeOn(deviceOf('auto')),
+    dtypeOn(deviceOf('auto'), 'auto').dtype,
     '--logprobs-mode',
     'processed_logprobs',
     '--enable-scale-out',
