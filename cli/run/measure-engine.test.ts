@@ -11,13 +11,13 @@ const { signal } = new AbortController();
 const measure = (most: number) =>
   measureEngine(most, config, { db: gateway.db, gatewayUrl: gateway.gateway.url, secret: SECRET }, signal);
 
-test('the engines are measured with 1, 8 and 32 calls at once, in a trial that is closed afterwards', async () => {
+test('the engines are measured with 1, 8 and 64 calls at once, in a trial that is closed afterwards', async () => {
   const speed = await measure(64);
-  expect(speed.map((stage) => stage.calls)).toEqual([1, 8, 32]);
+  expect(speed.map((stage) => stage.calls)).toEqual([1, 8, 64]);
   expect(speed.every(({ tokensPerSecond }) => tokensPerSecond > 0)).toBe(true);
   const [trial] = await gateway.db.select().from(trials).where(eq(trials.task, 'measure the engines'));
-  expect(trial).toMatchObject({ outcome: 'cancelled', runId: null, usedCalls: 41 });
-  expect(await gateway.db.$count(calls, eq(calls.trialId, trial?.id ?? ''))).toBe(41);
+  expect(trial).toMatchObject({ outcome: 'cancelled', runId: null, usedCalls: 73 });
+  expect(await gateway.db.$count(calls, eq(calls.trialId, trial?.id ?? ''))).toBe(73);
 });
 
 test('no more calls are measured at once than sandboxes run', async () => {

@@ -11,8 +11,7 @@ import type { TryoutPlace } from './try-agent.ts';
 
 /** The tokens of a measured reply, few because a slow engine makes a few of them a second. */
 const TOKENS = 12;
-/** A processor is hardly faster for more calls at once, and a GPU is fast enough for any trial. */
-const CALLS = [1, 8, 32];
+const CALLS = [1, 8, 64];
 /** A stage that would take longer, by the speed of the one before, is left out. */
 const LONGEST_STAGE_SECONDS = 20;
 const GIVES_UP_SECONDS = 60;
@@ -21,7 +20,7 @@ const PROMPT = 'Write the numbers from 1 to 1000 in words, each on a line of its
 const reply = z.object({ usage: z.object({ completion_tokens: z.int().positive() }) });
 
 /**
- * Measures the tokens a second that the engines make for 1, 8 and 32 calls at once, as far as this takes less than a minute. The calls are those of a trial
+ * Measures the tokens a second that the engines make for 1, 8 and 64 calls at once, as far as this takes less than a minute. The calls are those of a trial
  * of its own outside any run, at most `most` at once.
  * @throws TrialgateError `engine_unavailable` when the engines make no dozen of tokens in a minute
  */
