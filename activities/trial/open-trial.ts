@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm';
 import { Context } from '@temporalio/activity';
-import type { OpenAttempt } from '../../store/queries/open-attempt.ts';
+import { openAttempt, type OpenAttempt } from '../../store/queries/open-attempt.ts';
 import { trials, type Outcome, type Sampling } from '../../store/schema.ts';
 import type { OpeningStep } from '../../core/trial-waits.ts';
 import type { AgentNetwork } from '../../core/networks.ts';
@@ -17,7 +17,6 @@ import { agentName } from '../sandbox/agent-name.ts';
 import { loadAgent } from '../sandbox/load-agent.ts';
 import { reachedNetwork } from '../sandbox/network.ts';
 import { awaitEngineRoom } from './await-engine-room.ts';
-import { openInTurn } from './open-in-turn.ts';
 import { placeTask, requirePackages } from '../sandbox/place-task.ts';
 import type { Way } from '../sandbox/warm/warm-sandboxes.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
@@ -35,7 +34,7 @@ export const openTrial =
         const { runId } = input.group;
         const config = await readRun(deps.db, runId);
         await awaitEngineRoom(deps.db, runId, { signal, onWait: () => say('engine_room') });
-        const opened = await openAttemptOf(deps, input, config, { signal, onWait: () => say('trials_at_once') });
+        const opened = await openAttemptOf(deps, input, config);
         if (opened.finished) return opened;
         const key = { trialId: input.trialId, attempt: opened.attempt };
         // An installation must not use up the agent's time.
@@ -69,7 +68,6 @@ async function openAttemptOf(
   deps: Deps,
   input: OpenTrial,
   config: RunConfig,
-  waiting: { signal: AbortSignal; onWait: () => void },
 ): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
   const { trialId, trialIndex, group } = input;
   const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
@@ -81,8 +79,7 @@ async function openAttemptOf(
   const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
   // People know an agent by its name. Its label, which may be a path of this host, is that of the group.
   const agent = await agentName(config.agents, group.agent);
-  const settings = { ...attemptSettings(config, group, trialIndex), runId: group.runId, agent };
-  await openInTurn(deps.db, { trialId, attempt, ...settings }, { atOnce: config.max_concurrent_trials, ...waiting });
+  await openAttempt(deps.db, { trialId, attempt, ...attemptSettings(config, group, trialIndex), agent });
   return { finished: null, attempt };
 }
 

@@ -58,9 +58,8 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     await installPackages(config, { home, signal, report: (line) => console.error(line) });
     await checkRows(config, home);
     await printRunNotices(connected.db, config, check);
-    const atOnce = check ? await tryAll(connected.db, config, deployment, signal) : null;
-    const fitting = { ...config, max_concurrent_trials: config.max_concurrent_trials ?? atOnce };
-    await startRun(connected.client, runId, fitting);
+    if (check) await tryAll(connected.db, config, deployment, signal);
+    await startRun(connected.client, runId, config);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);
     if (config.rollouts === 'external')
       console.error(
@@ -71,20 +70,12 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
   return runId;
 }
 
-/** Tries agents and verifiers. Returns the most trials that the engines serve at once; null is no bound. */
-async function tryAll(
-  db: Database,
-  config: RunConfig,
-  deployment: Deployment,
-  signal: AbortSignal,
-): Promise<number | null> {
-  const { home, unsandboxed, max_sandboxes: mostSandboxes } = deployment;
+/** Tries agents and verifiers. */
+async function tryAll(db: Database, config: RunConfig, deployment: Deployment, signal: AbortSignal): Promise<void> {
+  const { home, unsandboxed } = deployment;
   const { gatewayUrl, secret } = connectionsOf(deployment);
-  const report = (line: string) => console.error(line);
-  const place = { db, gatewayUrl, secret, home, unsandboxed, mostSandboxes, report };
-  const { sentences, atOnce } = await tryBeforeStart(config, place, signal);
-  sentences.forEach(report);
-  return atOnce;
+  const place = { db, gatewayUrl, secret, home, unsandboxed, report: (line: string) => console.error(line) };
+  console.error(await tryBeforeStart(config, place, signal));
 }
 
 /** Watches a run and prints its record when it has completed. */

@@ -9,7 +9,7 @@ import { readTrialWaits, trialWaitsLine } from './trial-waits.ts';
 
 const environment = useTemporal();
 const NONE = {
-  ...{ host_slot: 0, opening: 0, engine_room: 0, trials_at_once: 0, packages: 0, image: 0, start_turn: 0, start: 0 },
+  ...{ host_slot: 0, opening: 0, engine_room: 0, packages: 0, image: 0, start_turn: 0, start: 0 },
   ...{ agent: 0, verifier: 0, engines: 0 },
 };
 

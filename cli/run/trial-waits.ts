@@ -13,7 +13,7 @@ const step = z.enum(OPENING_STEPS);
 /** Counts where the trials of a run's open groups are, from the activities that they wait for. */
 export async function readTrialWaits(client: Client, { groups }: RunStatusReport): Promise<TrialWaits> {
   const waits: TrialWaits = {
-    ...{ host_slot: 0, opening: 0, engine_room: 0, trials_at_once: 0, packages: 0, image: 0, start_turn: 0, start: 0 },
+    ...{ host_slot: 0, opening: 0, engine_room: 0, packages: 0, image: 0, start_turn: 0, start: 0 },
     ...{ agent: 0, verifier: 0, engines: 0 },
   };
   const open = groups.filter(({ state }) => state === 'running');
@@ -63,7 +63,6 @@ const TEXTS: Record<keyof TrialWaits, string> = {
   host_slot: 'wait for a host with room (max_sandboxes, sandboxes_per_second)',
   opening: 'are being opened',
   engine_room: 'wait because calls of others wait long for the engines (max_concurrent_trials)',
-  trials_at_once: 'wait because as many trials of the run are under way as may be (max_concurrent_trials)',
   packages: 'wait for the packages of their agents',
   image: 'wait for their images',
   start_turn: 'wait for their turn among the starts',

@@ -4,13 +4,10 @@ import { listFolder } from '../../activities/tasks/list-tasks.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import type { TrialNeed } from '../../core/run-config/trials-at-once.ts';
 import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
 import { calls, DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
 import { readTrialRecord } from '../show/trial-transcript.ts';
-import { fit, needOf } from './fit-to-engine.ts';
-import { measureEngine } from './measure-engine.ts';
 import { toolParserAdvice } from './restart-engine.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
 import { NO_CHECK, tryWithoutEngine } from './try-without-engine.ts';
@@ -18,44 +15,30 @@ import { NO_CHECK, tryWithoutEngine } from './try-without-engine.ts';
 /** An agent that still works after this time has shown that it starts. */
 const AGENT_SECONDS = 60;
 
-/** What the tries showed: sentences for the user, and the most trials that the engines serve in time; null where nothing bounds them. */
-export type TryResult = { sentences: string[]; atOnce: number | null };
-
 /**
  * Runs one trial of each agent, and one of each source of tasks, before a run starts, so that an agent or a verifier that cannot work is found
- * in a minute. Then measures the engines, so that slow ones get no more trials at once than they serve in time. While there is no engine to try them
- * with, does only what needs none. Says why, if nothing was tried.
- * @throws TrialgateError `bad_input` when an agent or a verifier failed, `engine_unavailable` when the engines are too slow for a trial
+ * in a minute. While there is no engine to try them with, does only what needs none. Returns a sentence about the result, or why nothing was
+ * tried.
+ * @throws TrialgateError `bad_input` when an agent or a verifier failed
  */
-export async function tryBeforeStart(
-  config: RunConfig,
-  place: TryoutPlace & { mostSandboxes: number },
-  signal: AbortSignal,
-): Promise<TryResult> {
+export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, signal: AbortSignal): Promise<string> {
   const why = await reasonNotToTry(config, place);
-  if (why !== null) return { sentences: [`agents and verifiers were not tried: ${why}`], atOnce: null };
-  const pairs = await pairsOf(config);
+  if (why !== null) return `agents and verifiers were not tried: ${why}`;
+  const trials = await pairsOf(config);
   const withoutEngine = await reasonNotToAsk(config, place);
   if (withoutEngine !== null) {
     let areImported = false;
-    for (const { agent, task } of pairs) {
+    for (const { agent, task } of trials) {
       const tryout = { task, agent, config, agentSeconds: AGENT_SECONDS };
       if (await tryWithoutEngine(tryout, place, signal)) areImported = true;
     }
-    const sentence = `verifiers${areImported ? ' and imports' : ''} work; agents were not run: ${withoutEngine}`;
-    return { sentences: [sentence], atOnce: null };
+    return `verifiers${areImported ? ' and imports' : ''} work; agents were not run: ${withoutEngine}`;
   }
-  const needs: TrialNeed[] = [];
-  for (const { agent, task } of pairs) {
+  for (const { agent, task } of trials) {
     const id = await tryAgent({ task, agent, config, keep: null, agentSeconds: AGENT_SECONDS }, place, signal);
     await requireWorking(id, place);
-    needs.push(await needOf(id, task, config, place));
   }
-  const works = `agents and verifiers work (${pairs.length} trial${pairs.length === 1 ? '' : 's'} tried)`;
-  const { mostSandboxes: most } = place;
-  const speed = await measureEngine(most, config, place, signal);
-  const { sentence, atOnce } = fit(speed, needs, { most, chosen: config.max_concurrent_trials });
-  return { sentences: sentence === null ? [works] : [works, sentence], atOnce };
+  return `agents and verifiers work (${trials.length} trial${trials.length === 1 ? '' : 's'} tried)`;
 }
 
 async function reasonNotToTry(config: RunConfig, { unsandboxed }: TryoutPlace): Promise<string | null> {

@@ -1,7 +1,8 @@
 import { and, eq, isNull, sql } from 'drizzle-orm';
+import type { Database } from '../database.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { attempts, trials, type Budgets, type Sampling } from '../schema.ts';
-import { lockTrial, type Executor, type Transaction, type TrialRow } from './transaction.ts';
+import { lockTrial, type Transaction, type TrialRow } from './transaction.ts';
 
 export type OpenAttempt = {
   trialId: string;
@@ -24,7 +25,7 @@ export type OpenedAttempt = { trialId: string; attempt: number; created: boolean
  * only the trial's URL: it gets the next attempt after one that was used, and it cannot open a run's trial.
  * @throws TrialgateError `attempt_closed` for an attempt before the current one, one that has ended, and a sealed trial
  */
-export async function openAttempt(db: Executor, input: OpenAttempt, { byUrl = false } = {}): Promise<OpenedAttempt> {
+export async function openAttempt(db: Database, input: OpenAttempt, { byUrl = false } = {}): Promise<OpenedAttempt> {
   const { trialId, attempt: asked, ...described } = input;
   return db.transaction(async (tx) => {
     const [created] = await tx
