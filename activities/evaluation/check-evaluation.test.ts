@@ -11,14 +11,14 @@ const store = useDatabase();
 let serial = 0;
 
 /** Checks an evaluation of two groups of two trials; null is a trial that no host opened. The last trial has a completed call if it `hasReply`. */
-async function check(outcomes: readonly (Outcome | null)[], hasReply = true): Promise<void> {
+async function check(outcomes: readonly (Outcome | null)[], { hasReply = true, version = 1 } = {}): Promise<void> {
   const runId = `run${++serial}`;
   await store.db.insert(runs).values({ id: runId, config: {} });
   const evaluated = [0, 1].map((ordinal) => ({ id: `${runId}/eval@1/${ordinal}`, size: 2 }));
   for (const [ordinal, group] of evaluated.entries()) {
     await store.db
       .insert(groups)
-      .values({ ...group, runId, kind: 'eval', ordinal, task: 't', agent: 'a', policyVersion: 1 });
+      .values({ ...group, runId, kind: 'eval', ordinal, task: 't', agent: 'a', policyVersion: version });
   }
   for (const [i, outcome] of outcomes.entries()) {
     const trialId = `${runId}-eval.1-${i}`;
@@ -49,18 +49,19 @@ test.each<[string, (Outcome | null)[]]>([
   await check(outcomes);
 });
 
-const NO_REPLIES: Outcome[] = ['timed_out', 'timed_out', 'agent_error', 'cancelled'];
+const NO_REPLIES: Outcome[] = ['timed_out', 'timed_out', 'timed_out', 'agent_error'];
 
-test('an evaluation in which no agent got a reply fails with the most frequent reason', async () => {
-  await expect(check(NO_REPLIES, false)).rejects.toMatchObject({
+test('the evaluation before a run fails with the most frequent reason if no agent got a reply, and says how to go on without it', async () => {
+  await expect(check(NO_REPLIES, { hasReply: false, version: 0 })).rejects.toMatchObject({
     type: 'no_reply',
     nonRetryable: true,
     message: expect.stringMatching(
-      /^none of the evaluation's 4 trials got a reply of the model: timed_out of port \d$/,
+      /^none of the evaluation's 4 trials got a reply of the model: timed_out of port \d\. .*configure run\d+ evaluation\.before=false.*resume/,
     ),
   });
 });
 
-test('an evaluation whose agents all failed counts as done if one of them got a reply', async () => {
-  await check(NO_REPLIES);
+test('an evaluation whose agents all failed counts as done if one of them got a reply, and if the run has trained before', async () => {
+  await check(NO_REPLIES, { version: 0 });
+  await check(NO_REPLIES, { hasReply: false, version: 1 });
 });

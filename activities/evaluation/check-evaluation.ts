@@ -9,12 +9,12 @@ import { commonReason, readGroupTrials } from '../rollout/group-trials.ts';
 export type EvaluatedGroup = Pick<GroupPlan, 'id' | 'size'>;
 
 /** Ends of a trial that say nothing about a model which never replied. */
-const WITHOUT_REPLY: readonly (Outcome | null)[] = ['agent_error', 'timed_out', 'cancelled'];
+const WITHOUT_REPLY: readonly (Outcome | null)[] = ['agent_error', 'timed_out'];
 
 /**
  * Refuses an evaluation when most of its trials ended as `infra_error`, because it says nothing about its version. Those trials run again
- * with their groups. A verifier that gives no reward is no reason, because it would give none the next time either. Refuses also one in which
- * every agent failed before it got a reply: the trials of the run would fail in the same way.
+ * with their groups. A verifier that gives no reward is no reason, because it would give none the next time either. Refuses also the first
+ * one, of version 0, if every agent failed before it got a reply: the trials of the run would fail in the same way.
  */
 export const checkEvaluation =
   (deps: Pick<Deps, 'db'>) =>
@@ -27,13 +27,17 @@ export const checkEvaluation =
     const bad = failed.length + planned - all.length;
     if (bad * 2 <= planned) {
       const isWithoutReply = all.length > 0 && all.every(({ outcome }) => WITHOUT_REPLY.includes(outcome));
-      if (isWithoutReply && !(await hasReply(deps.db, ids)))
-        throw ApplicationFailure.create({
-          type: 'no_reply',
-          message: `none of the evaluation's ${planned} trials got a reply of the model: ${commonReason(all)}`,
-          nonRetryable: true,
-        });
-      return;
+      if (!isWithoutReply || (await hasReply(deps.db, ids))) return;
+      const [first] = await deps.db
+        .select({ runId: groups.runId })
+        .from(groups)
+        .where(and(inArray(groups.id, ids), eq(groups.policyVersion, 0)));
+      if (!first) return;
+      throw ApplicationFailure.create({
+        type: 'no_reply',
+        message: `none of the evaluation's ${planned} trials got a reply of the model: ${commonReason(all)}. Repair the cause and start another run, or go on without this evaluation: "npx trialgate configure ${first.runId} evaluation.before=false", then "npx trialgate resume ${first.runId}"`,
+        nonRetryable: true,
+      });
     }
     const why = failed.length > 0 ? commonReason(failed) : 'no host opened a sandbox for them';
     throw ApplicationFailure.create({

@@ -198,7 +198,7 @@ async function workInTurn(
   if (taskAt(0) === null) throw await allQuarantined(tx, runId, quarantined);
   return (position) => {
     const task = taskAt(position);
-    if (task === null) throw new Error(`run ${runId} has a task at some positions only`);
+    if (task === null) throw new Error(`no task is in turn for group ${position} of run ${runId}`);
     return { task, agent: ownAgents.get(task) ?? agentInTurn(config.agents, position) };
   };
 }

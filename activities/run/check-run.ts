@@ -18,19 +18,19 @@ import { requireHidden, rewardsOf } from './require-hidden.ts';
  * null. Rows are checked when they are stored.
  * @throws TrialgateError `bad_input` with the file or the field that is wrong
  */
-export async function checkRun(config: RunConfig, install: InstallOptions | null): Promise<void> {
+export async function checkRun(
+  config: RunConfig,
+  install: InstallOptions | null,
+  { isNew = true } = {},
+): Promise<void> {
   const agents = await Promise.all(config.agents.map((entry) => loadAgent(entry)));
-  requireOwnNames(agents, config.agents);
+  if (isNew) requireOwnNames(agents, config.agents);
   requireHidden(agents, config, []);
   for (const agent of agents) requireKind(agent, config);
   for (const source of [...config.tasks, ...config.evaluation.tasks])
     if (!isRows(source)) {
       const tasks = await loadFolder(typeof source === 'string' ? source : source.folder, config.sandbox);
-      requireHidden(
-        agents,
-        config,
-        tasks.map(({ loaded }) => loaded),
-      );
+      requireHidden(agents, config, isNew ? tasks.map(({ loaded }) => loaded) : []);
       for (const { loaded } of tasks) {
         for (const agent of agents) {
           const network = requireNetwork(loaded, agent.name, config.network ?? agent.network);

@@ -30,6 +30,7 @@ export const prepareRun =
     const config = await checked(
       { runId: input.runId, runFile: known?.config ?? input.runFile },
       { home: deps.home, signal },
+      known === undefined,
     );
     // A download may take longer than a transaction may, so it comes first.
     await nonRetryable(async () => checkRows(config, deps.home, await missingSources(deps.db, input.runId, config)));
@@ -47,10 +48,11 @@ export const prepareRun =
 const checked = (
   { runId, runFile }: { runId: string; runFile: unknown },
   options: InstallOptions,
+  isNew: boolean,
 ): Promise<RunConfig> =>
   nonRetryable(async () => {
     requireRunId(runId);
     const config = resolvePaths(parseRunConfig(runFile));
-    await checkRun(config, options);
+    await checkRun(config, options, { isNew });
     return config;
   });

@@ -40,17 +40,23 @@ test('the process serves the gateway’s calls under a name that it makes, and i
 test('SIGTERM lets the stream under way end, and then the process, with exit code 0', async () => {
   const worker = start({ id: 'w1' });
   await expect.poll(rows).toEqual(['relay:w1']);
-  let begun = false;
-  gateway.toy.pace = 30;
-  gateway.toy.before = ({ path }) => void (begun ||= path === '/v1/chat/completions');
-  gateway.toy.script.push({ text: 'slowly said, so that it is under way for a while' });
+  const [begun, stopping] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  gateway.toy.before = async ({ path }) => {
+    if (path !== '/v1/chat/completions') return;
+    begun.resolve();
+    await stopping.promise;
+  };
   const trial = await gateway.trial();
   const reply = trial.chat({ ...ASK, stream: true }).then(readStream);
-  await expect.poll(() => begun).toBe(true);
+  await begun.promise;
   worker.kill('SIGTERM');
+  await expect
+    .poll(() => worker.said)
+    // The gateway's own questions to the engine count too.
+    .toMatch(/stops after [1-9] requests under way/)
+    .finally(stopping.resolve);
   expect(await reply).toMatchObject({ done: true, broken: false });
   expect(await worker.ended()).toBe(0);
-  expect(worker.said).toContain('stops after 1 requests under way');
   expect(await trial.calls()).toMatchObject([{ status: 'completed', untrainable: null }]);
   await expect.poll(rows).toEqual([]);
 });

@@ -139,7 +139,9 @@ function packageIndex(): Result {
 function disk(device: 'cpu' | 'cuda', needed: boolean): Result {
   const folder = existsSync(INSTALLS.root) ? INSTALLS.root : path.dirname(INSTALLS.root);
   const lack = diskLack(folder, needed ? NEEDED_GB[device] : 2);
-  return lack === null ? ok(`${freeGigabytes(folder).toFixed(1)} GB free`) : missing(lack);
+  if (lack === null) return ok(`${freeGigabytes(folder).toFixed(1)} GB free`);
+  // A person may have to start the deployment in order to free space.
+  return needed ? missing(lack) : warning(lack);
 }
 
 function memory(): Result {

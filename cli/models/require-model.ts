@@ -42,9 +42,18 @@ export async function requireModel(
   );
 }
 
-/** Checks the model that a deployment is about to start its own engine with. */
+/**
+ * Checks the model that a deployment is about to start its own engine with. If nobody can say whether it exists, prints a warning: the engine may reach the
+ * hub by other means than this program, such as a proxy.
+ */
 export async function requireEngineModel(config: Deployment, signal: AbortSignal): Promise<void> {
-  if (hasOwnEngine(config)) await requireModel(resolveModel(config.model), config, signal);
+  if (!hasOwnEngine(config)) return;
+  try {
+    await requireModel(resolveModel(config.model), config, signal);
+  } catch (error) {
+    if (!(error instanceof TrialgateError) || error.code !== 'missing_prerequisite') throw error;
+    console.error(`WARNING: ${error.message}`);
+  }
 }
 
 function requireFolder(folder: string): void {

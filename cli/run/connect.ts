@@ -6,9 +6,10 @@ import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
 import { readSecrets } from '../config/secrets.ts';
 import { withShutdownSignal } from '../signals.ts';
-import { hasPostgresData } from '../supervisor/components/postgres-home.ts';
+import { hasStoppedData } from '../supervisor/components/postgres-home.ts';
 import { takeDeployment } from '../supervisor/lock.ts';
 import { startPostgresAlone } from '../supervisor/postgres-alone.ts';
+import { livingState } from '../supervisor/state.ts';
 import { retryDroppedUpdates } from './retry-updates.ts';
 
 export type DeploymentClients = { client: Client; db: Database };
@@ -45,14 +46,25 @@ export type StoreBody<T> = (db: Database, isStopped: boolean) => Promise<T>;
  * meanwhile. One command at a time can do so; others, and a start of the deployment, wait.
  */
 export async function withStore<T>(config: Deployment, body: StoreBody<T>, maxConnections = 2): Promise<T> {
+  let isWaiting = false;
   for (const end = Date.now() + BUSY_MS; ; await sleep(200)) {
     const { databaseUrl } = connectionsOf(config);
     const { db, refusal } = await openStore(databaseUrl, maxConnections);
     if (db) return closing(db, (opened) => body(opened, false));
     const password = readSecrets(config.home)?.postgres_password;
-    if (config.database_url || password === undefined || !hasPostgresData(config.home)) throw refusal;
+    if (config.database_url || password === undefined || !isRefused(refusal)) throw refusal;
     const lock = await takeDeployment(config.home);
-    if (lock) return readAlone(config, password, body, maxConnections).finally(() => lock.release());
+    if (lock) {
+      try {
+        if (!hasStoppedData(config.home)) throw refusal;
+        return await readAlone(config, password, body, maxConnections);
+      } finally {
+        await lock.release();
+      }
+    }
+    if (livingState(config.home)?.status === 'ready') throw refusal;
+    if (!isWaiting) console.error('waiting until the deployment has started, or another command has read its store');
+    isWaiting = true;
     if (Date.now() > end) throw busy(refusal);
   }
 }
@@ -99,6 +111,10 @@ async function readAlone<T>(
     }
   });
 }
+
+/** True when nothing listens where PostgreSQL would. Any other error comes from a server that lives. */
+const isRefused = ({ cause }: TrialgateError): boolean =>
+  cause instanceof Error && 'code' in cause && cause.code === 'ECONNREFUSED';
 
 type Opened = { db: Database; refusal?: undefined } | { db?: undefined; refusal: TrialgateError };
 

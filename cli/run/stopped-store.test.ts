@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
@@ -100,6 +100,17 @@ test('a command that is interrupted while it reads a stopped deployment’s stor
   child.kill('SIGINT');
   expect((await ended)[0]).toBe(EXIT.interrupted);
   expect(isRunning()).toBe(false);
+});
+
+test('data that a server has or had when it was killed are left as they are, because another machine may serve them', async () => {
+  const lock = join(postgresHome(deployment.home).data, 'postmaster.pid');
+  writeFileSync(lock, '1\n');
+  try {
+    await expect(withStore(deployment.config, async () => null)).rejects.toThrow(/start the stack/);
+    expect(readFileSync(lock, 'utf8')).toBe('1\n');
+  } finally {
+    rmSync(lock);
+  }
 });
 
 test('a deployment that was never started has no store to read, and the error says how to start it', async () => {

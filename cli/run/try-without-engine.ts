@@ -35,7 +35,7 @@ export async function tryWithoutEngine(
       { sandbox, trialId: key.trialId, gateway: place.gatewayUrl },
       signal,
     );
-    await judgeNothing(prepared, { sandbox, home }, signal);
+    await judgeNothing(prepared, { sandbox, home, report: place.report }, signal);
     return isImported;
   } finally {
     await destroySandbox({ home, ...key, backend, verifier: verifier?.backend });
@@ -61,7 +61,7 @@ async function importAgent(
 
 async function judgeNothing(
   { task, backend, image, verifier }: PreparedTryout,
-  { sandbox, home }: { sandbox: Sandbox; home: string },
+  { sandbox, home, report }: Pick<TryoutPlace, 'home' | 'report'> & { sandbox: Sandbox },
   signal: AbortSignal,
 ): Promise<void> {
   const graders = new Graders(home);
@@ -75,11 +75,10 @@ async function judgeNothing(
     if (!(error instanceof VerifierError)) throw error;
     // A reward function may leave an empty reply out.
     if (error.message === NONE_FOR_THIS_ROW) return;
-    throw new TrialgateError(
-      'bad_input',
-      `the verifier of ${task.name} failed when it judged an empty reply: ${error.message}. ${NO_CHECK}`,
-      { cause: error },
-    );
+    const what = `of ${task.name} failed when it judged an empty reply: ${error.message}`;
+    // A reward function may expect a form that an empty reply has not.
+    if (task.kind === 'row') return report(`WARNING: the reward ${what}`);
+    throw new TrialgateError('bad_input', `the verifier ${what}. ${NO_CHECK}`, { cause: error });
   } finally {
     await graders.close();
   }

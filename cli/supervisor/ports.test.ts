@@ -7,7 +7,7 @@ import { expect, it } from 'vitest';
 import { connectionsOf } from '../config/connections.ts';
 import { resolveConfig } from '../config/resolve.ts';
 import { LOOPBACK } from './gateways.ts';
-import { HeldPorts } from './ports.ts';
+import { HeldPorts, ownPorts } from './ports.ts';
 import { startStack } from './stack.ts';
 import { freePort, holdFreePort } from '../../core/free-port.ts';
 
@@ -102,4 +102,14 @@ it('the supervisor chooses ports that the kernel gives to no outgoing connection
   const ports = await Promise.all(Array.from({ length: 50 }, () => freePort(LOOPBACK)));
   // If the kernel may use nearly all ports for outgoing connections, there is no such port.
   if (low > 3_000) expect(ports.filter((port) => port >= low && port <= high)).toEqual([]);
+});
+
+it('a gateway’s default port stays where others have its number, by `gateway_url` or on other machines', () => {
+  const gateway = (settings: Record<string, string>) => {
+    const { config, origins } = resolveConfig({ env: { TRIALGATE_HOME: '/nowhere', ...settings }, cwd: '/' });
+    return ownPorts(config, origins).find(({ key }) => key === 'gateway_port')?.isDefault;
+  };
+  expect(gateway({})).toBe(true);
+  expect(gateway({ TRIALGATE_GATEWAY_URL: 'http://127.0.0.1:8700' })).toBe(false);
+  expect(gateway({ TRIALGATE_GATEWAY_HOST: '0.0.0.0' })).toBe(false);
 });

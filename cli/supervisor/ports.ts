@@ -30,8 +30,12 @@ export function ownPorts(config: Deployment, origins: ResolvedConfig['origins'] 
     ...gateways,
     ...(config.temporal_address ? [] : [{ ...temporal, wanted: config.temporal_port }]),
     ...(config.database_url ? [] : [{ ...postgres, wanted: config.postgres_port }]),
-  ].map((port) => ({ ...port, isDefault: origins[port.key] === 'default' }));
+  ].map((port) => ({ ...port, isDefault: origins[port.key] === 'default' && !isKnownElsewhere(config, port.key) }));
 }
+
+/** True for a port that others have the number of: agents by `gateway_url`, or other machines. */
+const isKnownElsewhere = ({ gateway_url: url, gateway_host: host }: Deployment, key: OwnPort['key']): boolean =>
+  key === 'gateway_port' && (url !== undefined || host !== LOOPBACK);
 
 /** Holds ports for components that start later, by listening on them, so that nothing else takes them. */
 export class HeldPorts {

@@ -1,6 +1,16 @@
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { accessSync, chownSync, constants, cpSync, existsSync, mkdirSync, realpathSync, renameSync } from 'node:fs';
+import {
+  accessSync,
+  chownSync,
+  constants,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  realpathSync,
+  renameSync,
+  statSync,
+} from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { TrialgateError } from '../../../core/errors.ts';
@@ -44,11 +54,17 @@ export function postgresHome(home: string): PostgresHome {
   return { data: ownData, binaries: ownBinaries, user: NOBODY, note };
 }
 
-/** True when a start of the deployment has made PostgreSQL's data. */
-export const hasPostgresData = (home: string): boolean =>
-  [homeFolders(home).postgres, ...(process.getuid?.() === 0 ? [path.join(folderElsewhere(home), 'data')] : [])].some(
-    (data) => existsSync(path.join(data, 'PG_VERSION')),
-  );
+/**
+ * True when this process can start PostgreSQL on the data of a deployment that was stopped, and changes nothing else: the data are where and whose a
+ * start by this user would have them, and no server has them. A server of another machine that shares the folder, and one that was killed, leave
+ * their file there; only `up` removes it.
+ */
+export function hasStoppedData(home: string): boolean {
+  const isRoot = process.getuid?.() === 0;
+  const data = isRoot && !reaches(home) ? path.join(folderElsewhere(home), 'data') : homeFolders(home).postgres;
+  if (!existsSync(path.join(data, 'PG_VERSION')) || existsSync(path.join(data, 'postmaster.pid'))) return false;
+  return statSync(data).uid === (isRoot ? NOBODY.uid : process.getuid?.());
+}
 
 /** Returns the folder of PostgreSQL's data when its user cannot enter the deployment's folder. As root, that is always so unless others share the folder. */
 export function folderElsewhere(home: string): string {
