@@ -26,11 +26,13 @@ async function tried({
   judge = REWARD,
   reward,
   engines = [],
+  settings = {},
 }: {
   agent?: string;
   judge?: string | null;
   reward?: string;
   engines?: string[];
+  settings?: Record<string, unknown>;
 }) {
   await using folder = await temporaryHome();
   const { home } = folder;
@@ -48,6 +50,7 @@ async function tried({
     tasks: reward === undefined ? tasks : [...tasks, rows],
     ...(reward === undefined ? {} : { reward: { function: `${join(home, 'data/grade.py')}:score` } }),
     engines,
+    ...settings,
   });
   const {
     db,
@@ -94,4 +97,33 @@ test('without an engine, an agent that cannot be imported and a broken verifier 
 test('a reward function that leaves an empty reply out is no reason against a run', async () => {
   const reward = 'def score(completions, **columns):\n    return [None]\n';
   expect(await tried({ judge: null, reward })).toMatch(/^verifiers and imports work/);
+});
+
+/** The engines are free. The agent asks them once. */
+const ASKS = `
+import urllib.request
+from json import dumps
+def work(task, model):
+    body = dumps({"model": "policy", "messages": [{"role": "user", "content": "hello"}]}).encode()
+    headers = {"authorization": f"Bearer {model.api_key}", "content-type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(f"{model.base_url}/chat/completions", body, headers)).read()
+`;
+
+test('the check says how long its trial took and how fast the engines answered it, and warns where one reply takes most of a trial’s time', async () => {
+  await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
+  expect(await tried({ agent: ASKS })).toMatch(/^agents and verifiers work \(1 trial tried in \d+ s, \d+ tokens\/s\)$/);
+  expect(said.filter((line) => line.startsWith('WARNING'))).toEqual([]);
+  gateway.engine.delay = 100;
+  await tried({ agent: ASKS, settings: { max_response_length: 100_000 } });
+  expect(said.at(-1)).toMatch(
+    /^WARNING: the engines make \d\.\d tokens\/s for one call alone, so a reply of max_response_length 100000 takes \d+ s, and a trial has 600 s/,
+  );
+});
+
+test('engines that answer no call of the check in its time are the reason that is said, and not the agent', async () => {
+  await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
+  gateway.engine.fault = 'hang';
+  await expect(tried({ agent: ASKS, settings: { deadlines: { trial: 1 } } })).rejects.toThrow(
+    /^the engines gave the agent solve no reply in \d+ s, .*--no-check/,
+  );
 });

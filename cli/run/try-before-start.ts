@@ -6,10 +6,11 @@ import type { AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
-import { calls, DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
+import { DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
 import { readTrialRecord } from '../show/trial-transcript.ts';
 import { toolParserAdvice } from './restart-engine.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
+import { slowEngineWarning, speedInWords, tokensPerSecond, type TriedSpeed } from './tried-speed.ts';
 import { NO_CHECK, tryWithoutEngine } from './try-without-engine.ts';
 
 /** An agent that still works after this time has shown that it starts. */
@@ -34,11 +35,14 @@ export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, sign
     }
     return `verifiers${areImported ? ' and imports' : ''} work; agents were not run: ${withoutEngine}`;
   }
+  const tried: TriedSpeed[] = [];
   for (const { agent, task } of trials) {
     const id = await tryAgent({ task, agent, config, keep: null, agentSeconds: AGENT_SECONDS }, place, signal);
-    await requireWorking(id, place);
+    tried.push(await requireWorking(id, place));
   }
-  return `agents and verifiers work (${trials.length} trial${trials.length === 1 ? '' : 's'} tried)`;
+  const warning = slowEngineWarning(tried, config);
+  if (warning !== null) place.report(warning);
+  return `agents and verifiers work (${speedInWords(tried)})`;
 }
 
 async function reasonNotToTry(config: RunConfig, { unsandboxed }: TryoutPlace): Promise<string | null> {
@@ -73,16 +77,23 @@ async function firstTask(source: TaskSource, sandbox: SandboxSetting): Promise<s
   return first;
 }
 
-async function requireWorking(id: string, { db }: TryoutPlace): Promise<void> {
-  const { outcome, reason, agent_name: agent, task } = await readTrialRecord(db, id);
-  if (outcome === 'scored' || outcome === 'truncated') return;
-  const made = await db
-    .select({ status: calls.status, reason: calls.reason, engine: calls.engine })
-    .from(calls)
-    .where(eq(calls.trialId, id));
+/** Requires that a tried trial shows a working agent and verifier, and returns how fast it was. */
+async function requireWorking(id: string, { db }: TryoutPlace): Promise<TriedSpeed> {
+  const trial = await readTrialRecord(db, id);
+  const { outcome, reason, agent_name: agent, task, calls: made } = trial;
+  const speed = {
+    seconds: ((trial.sealedAt ?? new Date()).getTime() - trial.attemptOpenedAt.getTime()) / 1000,
+    tokensPerSecond: tokensPerSecond(made),
+  };
+  if (outcome === 'scored' || outcome === 'truncated') return speed;
   // An agent may fail because of the model's reply. Then it still works.
-  if ((outcome === 'agent_error' || outcome === 'timed_out') && made.some(({ status }) => status === 'completed'))
-    return;
+  const wasAnswered = made.some(({ status }) => status === 'completed');
+  if ((outcome === 'agent_error' || outcome === 'timed_out') && wasAnswered) return speed;
+  if (outcome === 'timed_out' && made.length > 0)
+    throw new TrialgateError(
+      'engine_unavailable',
+      `the engines gave the agent ${agent ?? ''} no reply in ${Math.round(speed.seconds)} s, though nothing else of Trialgate asked them. Look at their log ("npx trialgate logs"), at what else uses this machine, and at the dtype ("npx trialgate doctor"); ${NO_CHECK}`,
+    );
   const failed = made.find(({ status, reason: why }) => status === 'failed' && why !== null);
   const advice = failed && toolParserAdvice(failed);
   const what =
