@@ -11,6 +11,7 @@ import type { Database } from '../../store/database.ts';
 import { checkLoggers } from '../log/check-loggers.ts';
 import { connectionsOf } from '../config/connections.ts';
 import { requireModel } from '../models/require-model.ts';
+import { requireTrainable } from '../models/require-trainable.ts';
 import { livingState } from '../supervisor/state.ts';
 import { cancelRun } from './cancel-run.ts';
 import { checkEngines, requireForRuns, requireReplicas } from './check-engines.ts';
@@ -54,6 +55,7 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     if (check) {
       await checkEngines(engines, config, connectionsOf(deployment), { home });
       requireReplicas(engines, config);
+      await requireTrainable(config, home, signal);
     } else requireForRuns(engines);
     await installPackages(config, { home, signal, report: (line) => console.error(line) });
     await checkRows(config, home);
