@@ -1,5 +1,5 @@
 import { eq } from 'drizzle-orm';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -51,6 +51,21 @@ test('a fork that is refused creates no run, and the error says which versions c
   });
   await expect(failing).rejects.toThrow('cut');
   expect((await db.select({ id: runs.id }).from(runs)).map(({ id }) => id).toSorted()).toEqual(['first', 'second']);
+});
+
+test('a fork of a version whose trainer state was pruned is refused, and the error says which can be forked and how to use its weights', async () => {
+  const pruned = await runWithVersion(db, home, 'long', 3, config);
+  await runWithVersion(db, home, 'long', 4, config);
+  await writeFile(join(pruned, 'trainer/pruned'), '');
+  const made = forkBase(db, { runId: 'branch', config, from: { runId: 'long', version: 3 } });
+  await expect(made).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringMatching(
+      /of long@3 would .* was pruned: .*`keep_trainer_state: all`.* Versions with a state: 4\. "npx trialgate export long@3 FOLDER"/,
+    ),
+  });
+  expect(await db.select().from(runs).where(eq(runs.id, 'branch'))).toEqual([]);
+  await forkBase(db, { runId: 'branch', config, from: { runId: 'long', version: 4 } });
 });
 
 test('a fork with other LoRA settings than its parent is refused before it is made', async () => {

@@ -4,7 +4,7 @@ import type { Transaction } from '../../store/queries/transaction.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { policyVersions, rows, runs } from '../../store/schema.ts';
 import { weightVersionOf } from '../../core/weight-version.ts';
-import { hasCheckpoint, linkCheckpoint } from './link-checkpoint.ts';
+import { hasCheckpoint, isStatePruned, linkCheckpoint } from './link-checkpoint.ts';
 import { missingCheckpoint } from './missing-checkpoint.ts';
 import { readRun } from './read-run.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
@@ -21,7 +21,7 @@ export type Fork = {
 
 /**
  * Opens a run whose version 0 is a policy version of another run, with its optimizer's state.
- * @throws TrialgateError `bad_input` when the run exists, or when there is no such version or checkpoint; then nothing is written
+ * @throws TrialgateError `bad_input` when the run exists, or when there is no such version, checkpoint or state; then nothing is written
  */
 export async function forkBase(db: Database, { runId, config, from, rescores, also }: Fork): Promise<void> {
   const versions = await db
@@ -30,7 +30,7 @@ export async function forkBase(db: Database, { runId, config, from, rescores, al
     .where(eq(policyVersions.runId, from.runId))
     .orderBy(asc(policyVersions.version));
   const parent = versions.find(({ version }) => version === from.version);
-  if (!parent || !(await hasCheckpoint(parent.checkpoint))) throw await refusal(from, versions);
+  if (!parent || !(await canBeForked(parent))) throw await refusal(from, versions);
   const exists = new TrialgateError('bad_input', `run ${runId} exists: choose another --run`);
   if ((await db.select({ id: runs.id }).from(runs).where(eq(runs.id, runId))).length > 0) throw exists;
   requireSameAdapter(await readRun(db, from.runId), config, from);
@@ -62,11 +62,22 @@ function requireSameAdapter(parent: RunConfig, config: RunConfig, from: Fork['fr
   );
 }
 
-async function refusal(from: Fork['from'], versions: (typeof policyVersions.$inferSelect)[]): Promise<TrialgateError> {
-  const there = await Promise.all(
-    versions.map(async ({ version, checkpoint }) => ((await hasCheckpoint(checkpoint)) ? [version] : [])),
-  );
+type Version = typeof policyVersions.$inferSelect;
+
+const canBeForked = async ({ checkpoint }: Version): Promise<boolean> =>
+  (await hasCheckpoint(checkpoint)) && !(await isStatePruned(checkpoint));
+
+async function refusal(from: Fork['from'], versions: Version[]): Promise<TrialgateError> {
+  const found = await Promise.all(versions.map(async (each) => ((await canBeForked(each)) ? [each.version] : [])));
+  const there = found.flat().join(', ') || 'none';
   const known = versions.find(({ version }) => version === from.version);
+  if (known && (await hasCheckpoint(known.checkpoint))) {
+    const name = weightVersionOf(from.runId, from.version);
+    return new TrialgateError(
+      'bad_input',
+      `a fork or a rescoring of ${name} would go on with its trainer's state, which was pruned: the run keeps only that of its newest version (\`keep_trainer_state: all\` keeps all). Versions with a state: ${there}. "npx trialgate export ${name} FOLDER" writes a folder that can be the \`model\` of a new run, which begins with these weights and a new optimizer`,
+    );
+  }
   const what = known ? missingCheckpoint(known) : `run ${from.runId} has no policy version ${from.version}`;
-  return new TrialgateError('bad_input', `${what}; there are ${there.flat().join(', ') || 'none'}`);
+  return new TrialgateError('bad_input', `${what}; there are ${there}`);
 }

@@ -91,6 +91,24 @@ test('a fork whose trainer state cannot be computed, because the batch is gone, 
   expect((await readdir(join(home, 'checkpoints'))).filter((name) => name.startsWith('.tmp-'))).toEqual([]);
 });
 
+test('a fork of a version whose trainer state is pruned, also while it is being linked, is refused and leaves no folder', async () => {
+  const { parent, written } = await replayed();
+  await writeFile(join(written, 'trainer/pruned'), '');
+  expect(await replayedFrom(written)).toEqual([]);
+  const refused = { code: 'bad_input', message: expect.stringContaining(`checkpoint ${written} was pruned`) };
+  await expect(linkCheckpoint(written, 'second')).rejects.toMatchObject(refused);
+  await expect(linkCheckpoint(parent, 'second')).rejects.toMatchObject(refused);
+  expect((await readdir(join(home, 'checkpoints'))).toSorted()).toEqual(['parent', 'written']);
+});
+
+test('nothing is kept for the trainer state of a version whose state was pruned without ever being written', async () => {
+  const { parent, written } = await replayed();
+  expect(await replayedFrom(parent)).toEqual([written]);
+  await mkdir(join(parent, 'trainer'));
+  await writeFile(join(parent, 'trainer/pruned'), '');
+  expect(await replayedFrom(parent)).toEqual([]);
+});
+
 test('each fork has a checkpoint folder of its own, and a retry of making it returns the same folder', async () => {
   const parent = await checkpoint('parent');
   const fork = await linkCheckpoint(parent, 'second');

@@ -31,16 +31,15 @@ const manifestFile = z.looseObject({
 });
 
 /** Returns true when the folder is a finished checkpoint (`gpu-workers/trialgate_gpu/checkpoint.py`) that was not pruned. */
-export const hasCheckpoint = (folder: string): Promise<boolean> =>
-  stat(join(folder, MANIFEST)).then(
-    () => true,
-    () => false,
-  );
+export const hasCheckpoint = (folder: string): Promise<boolean> => exists(join(folder, MANIFEST));
 
-/** Returns the folders from which the trainer's state of a checkpoint is computed again: none if its state is written. */
+/** Returns true when the trainer's state of a checkpoint was removed for good (`keep_trainer_state`); its weights are there. */
+export const isStatePruned = (folder: string): Promise<boolean> => exists(join(folder, 'trainer', 'pruned'));
+
+/** Returns the folders from which the trainer's state of a checkpoint is computed again: none if its state is written, or was pruned. */
 export async function replayedFrom(folder: string): Promise<string[]> {
-  const written = await stat(join(folder, 'trainer', 'state.json')).catch(() => null);
-  const manifest = written ? null : await readManifest(folder).catch(() => null);
+  const isWritten = await exists(join(folder, 'trainer', 'state.json'));
+  const manifest = isWritten || (await isStatePruned(folder)) ? null : await readManifest(folder).catch(() => null);
   if (!manifest?.replay) return [];
   const parent = join(dirname(folder), manifest.replay.parent);
   return [parent, ...(await replayedFrom(parent))];
@@ -49,7 +48,7 @@ export async function replayedFrom(folder: string): Promise<string[]> {
 /**
  * Makes a checkpoint, including the trainer's state, version 0 of another run: a folder of hard links beside it, so that the first run can
  * prune its own files. Returns the folder. Repeating it finds the same folder.
- * @throws TrialgateError `bad_input` when the checkpoint no longer exists
+ * @throws TrialgateError `bad_input` when the checkpoint no longer exists, or its trainer's state was pruned
  */
 export const linkCheckpoint = (source: string, runId: string): Promise<string> => linkAs(source, runId, 0);
 
@@ -75,14 +74,16 @@ async function linkAs(source: string, runId: string, version: number | null): Pr
       join(draft, MANIFEST),
       `${JSON.stringify({ ...manifest, replay, run_id: runId, version: version ?? manifest.version }, null, 1)}\n`,
     );
-    // Pruning removes the manifest first: when it still exists, every file existed when it was linked.
+    // Pruning removes the manifest first, and marks a state before it removes it: what is there now was there when it was linked.
     await readManifest(source);
+    if (await isStatePruned(source)) throw withoutState(source);
     await rename(draft, target).catch(async (error: unknown) => {
       if (!(await hasCheckpoint(target))) throw error;
     });
   } catch (error) {
-    if (await hasCheckpoint(source)) throw error;
-    throw gone(source, error);
+    if (!(await hasCheckpoint(source))) throw gone(source, error);
+    if (await isStatePruned(source)) throw withoutState(source, error);
+    throw error;
   } finally {
     await rm(draft, { recursive: true, force: true });
   }
@@ -98,6 +99,11 @@ async function readManifest(folder: string): Promise<z.output<typeof manifestFil
 
 const gone = (folder: string, cause: unknown) =>
   new TrialgateError('bad_input', `checkpoint ${folder} is no longer there`, { cause });
+
+const withoutState = (source: string, cause?: unknown) =>
+  new TrialgateError('bad_input', `the trainer's state of checkpoint ${source} was pruned (\`keep_trainer_state\`)`, {
+    cause,
+  });
 
 /** Links every file except the manifest. A base model's files are links already, to files that nobody prunes. */
 async function linkTree(source: string, target: string): Promise<void> {
@@ -131,6 +137,12 @@ async function copyWhereNoLinks(error: NodeJS.ErrnoException, from: string, to: 
   if (!['EPERM', 'EOPNOTSUPP', 'ENOTSUP', 'EMLINK', 'EXDEV'].includes(error.code ?? '')) throw error;
   await copyFile(from, to);
 }
+
+const exists = (path: string): Promise<boolean> =>
+  stat(path).then(
+    () => true,
+    () => false,
+  );
 
 async function writeSynced(file: string, text: string): Promise<void> {
   const handle = await open(file, 'wx');

@@ -143,6 +143,12 @@ export const trainerShape = {
     .describe(
       'Of how many steps one has its trainer state written (float32 weights and AdamW’s moments); that of the others is computed again from their batches when it is needed.',
     ),
+  keep_trainer_state: z
+    .enum(['newest', 'all'])
+    .default('newest')
+    .describe(
+      'Of which checkpoints the trainer’s state stays: that of the newest version (and until the next step begins that of the version before, from which `redo` starts), or that of `all` that stay. A version without it cannot be forked or rescored ([disk](operating.md#disk)).',
+    ),
   lora_rank: z
     .int()
     .min(0)

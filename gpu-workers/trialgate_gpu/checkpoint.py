@@ -7,7 +7,6 @@ the base model's files), config, tokenizer and chat template, `manifest.json`, a
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import math
@@ -15,7 +14,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from .group.placement import Optimizer, Placement
 from .group.saved_state import has_state, restore
 from .group.world import World
 from .lora import Lora, copy_adapter_files
-from .manifest import ADAPTER, BASE, MANIFEST, Manifest, read_manifest
+from .manifest import ADAPTER, BASE, MANIFEST, Manifest
 from .policy import Policy
 from .processes import is_alive
 from .tensor_file import Tensors, as_written, read_tensor, sha256_of, stored_tensors, tensor_shape, write_tensors
@@ -230,38 +229,3 @@ def _check_files(folder: Path, manifest: Manifest, world: World, check: Callable
     if (folder / "trainer/master.safetensors").exists():
         what = f"the trainer's state of {folder} has the form of an older release"
         raise GpuWorkerError("CorruptCheckpoint", f"{what}: finish the run with that release, or fork its version 0")
-
-
-def prune(home: Path, run_id: str, keep: int, interval: int | None, kept: Collection[Path]) -> list[Path]:
-    """Deletes the run's checkpoints, but not `kept`, the newest `keep` and those of versions that `interval` divides.
-
-    Version 0 has only links and stays. A checkpoint from which one that stays must be computed again stays too,
-    whatever run that belongs to.
-    """
-    # A kept path may be a link to a checkpoint.
-    untouchable = {*kept, *(path.resolve() for path in kept)}
-    manifests: dict[Path, Manifest] = {}
-    for path in (home / "checkpoints").glob(f"[!.]*/{MANIFEST}"):
-        with contextlib.suppress(GpuWorkerError):
-            manifests[path.parent] = read_manifest(path.parent)
-    of_run = [(m.version, folder) for folder, m in manifests.items() if m.run_id == run_id]
-    # In a fork these are links to the first run's checkpoints, with their versions there.
-    linked = {each for version, folder in of_run if version == 0 for each in replayed_from(folder, manifests)}
-    own = sorted(((v, folder) for v, folder in of_run if v > 0 and folder not in linked), reverse=True)
-    older = own[keep:] if interval is None else [each for each in own[keep:] if each[0] % interval]
-    doomed = [folder for _, folder in older if folder not in untouchable]
-    needed = {each for folder in manifests.keys() - set(doomed) for each in replayed_from(folder, manifests)}
-    doomed = [folder for folder in doomed if folder not in needed]
-    for folder in doomed:
-        (folder / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-    return doomed
-
-
-def replayed_from(folder: Path, manifests: dict[Path, Manifest]) -> list[Path]:
-    """Returns the checkpoints from which this one's trainer state is computed again, the nearest first."""
-    found: list[Path] = []
-    while folder in manifests and not has_state(folder) and (replay := manifests[folder].replay):
-        folder = folder.parent / replay["parent"]
-        found.append(folder)
-    return found

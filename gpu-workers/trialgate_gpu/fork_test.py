@@ -7,10 +7,9 @@ import torch
 
 from conftest import two_groups
 
-from .checkpoint import prune
 from .group.saved_state import has_state
 from .load_base import load_base
-from .manifest import MANIFEST, Manifest, read_manifest
+from .manifest import MANIFEST, read_manifest
 from .progress import Progress
 from .train_step import Trainer
 
@@ -66,25 +65,6 @@ def test_the_state_of_a_forks_version_0_is_computed_again_after_the_first_runs_b
     made = fresh().train_step(run.request(str(folder), two_groups()[::-1]) | {"run_id": "other"}, Progress())
     assert read_manifest(Path(made["checkpoint"])).optimizer_steps == 2
     assert not (Path(made["checkpoint"]) / "replay").exists()
-
-
-def test_the_checkpoints_from_which_a_forks_version_0_is_computed_take_no_place_of_keep_checkpoints(tmp_path):
-    def checkpoint(name, version, before=None):
-        folder = tmp_path / "checkpoints" / name
-        folder.mkdir(parents=True)
-        replay = before and {"parent": before, "batch_path": "replay/batch.arrow"}
-        sha = f"sha of {name}"
-        Manifest("fork", version, name, None, None, {}, sha, sha, 0, {}, {}, replay=replay).write(folder)
-        if before is None:
-            (folder / "trainer").mkdir()
-            (folder / "trainer/state.json").write_text("{}")
-        return folder
-
-    # Version 10 of the first run is version 0 of the fork.
-    linked = [checkpoint("l0", 0, "l9"), checkpoint("l9", 9, "l8"), checkpoint("l8", 8)]
-    own = [checkpoint(f"own{version}", version) for version in (1, 2, 3, 4)]
-    assert set(prune(tmp_path, "fork", 3, None, {own[-1]})) == {own[0]}
-    assert all(folder.exists() for folder in [*linked, *own[1:]])
 
 
 def test_a_run_whose_base_model_is_another_runs_checkpoint_gets_its_own_version_0_of_it(make_run, trainer):

@@ -10,7 +10,7 @@ import torch
 
 from .checkpoint import TrainerState
 from .errors import GpuWorkerError
-from .group.saved_state import has_state
+from .group.saved_state import has_state, is_state_pruned
 from .group.world import World
 from .manifest import Manifest, read_manifest
 from .tensor_file import read_tensor, stored_tensors
@@ -23,14 +23,26 @@ ROUNDING = 0.02
 def steps_since_state(folder: Path, manifest: Manifest) -> list[tuple[Path, Manifest]]:
     """Returns the checkpoint to load, and those after it whose steps lead to this one. Version 0 needs no state.
 
-    Raises `MissingCheckpoint` when one of them is not there.
+    Raises `MissingCheckpoint` when one of them is not there, and `MissingTrainerState` when the state was pruned.
     """
     found = [(folder, manifest)]
     while not has_state(folder) and manifest.replay is not None:
+        if is_state_pruned(folder):
+            raise _pruned(manifest, wanted=found[0][1])
         folder = folder.parent / manifest.replay["parent"]
         manifest = read_manifest(folder)
         found.append((folder, manifest))
     return found[::-1]
+
+
+def _pruned(manifest: Manifest, wanted: Manifest) -> GpuWorkerError:
+    name = f"{wanted.run_id}@{wanted.version}"
+    what = f"a step from {name} needs the trainer's state of version {manifest.version}, which was pruned"
+    how = f"export it (`npx trialgate export {name} FOLDER`) and name the folder as the `model` of a new run"
+    return GpuWorkerError(
+        "MissingTrainerState",
+        f"{what} (`keep_trainer_state: newest`): {how}, which begins with these weights and a new optimizer",
+    )
 
 
 def require_same_weights(

@@ -65,6 +65,15 @@ class TrainerServer:
     timeout: float
 
 
+_CHANGE_NO_WEIGHT = (
+    "keep_checkpoints",
+    "keep_interval",
+    "save_optimizer_every",
+    "keep_trainer_state",
+    "max_skipped_steps",
+)
+
+
 @dataclass(frozen=True)
 class TrainerSettings:
     """The settings with their types. The objective has filled in those that its paper decides when they are null."""
@@ -88,6 +97,7 @@ class TrainerSettings:
     keep_checkpoints: int
     keep_interval: int | None
     save_optimizer_every: int
+    keep_trainer_state: str
     max_skipped_steps: int
     seed: int
     lora_rank: int
@@ -103,7 +113,7 @@ class TrainerSettings:
     def identity(self) -> dict[str, Any]:
         """Returns the settings that influence the weights. They are part of a step's key."""
         shaping = asdict(self)
-        for name in ("keep_checkpoints", "keep_interval", "save_optimizer_every", "max_skipped_steps"):
+        for name in _CHANGE_NO_WEIGHT:
             del shaping[name]
         if self.lora is None:
             del shaping["lora_rank"], shaping["lora_alpha"], shaping["target_modules"]

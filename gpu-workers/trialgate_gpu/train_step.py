@@ -21,7 +21,6 @@ from .checkpoint import (
     draft_folder,
     draft_path,
     load_state,
-    prune,
     state_bytes,
     write_weights,
 )
@@ -36,6 +35,7 @@ from .optimize import optimize
 from .performance import forget_peak_memory, peak_memory, peak_tflops
 from .prepare import prepare
 from .progress import Progress
+from .prune import prune, prune_states
 from .replay import require_same_weights, steps_since_state
 from .settings import TrainerSettings, parse_settings
 from .version import SKIPPED_METRICS, Skip, skip, step_manifest, step_metrics, step_result
@@ -153,6 +153,8 @@ class Trainer:
         if made := self.world.ask_first(lambda: find_manifest(folder)):
             return step_result(folder, made, reused=True)
         state = self.state_of(parent_folder, parent, progress)
+        if self.world.rank == 0 and settings.keep_trainer_state == "newest":
+            prune_states(home, request["run_id"], parent_folder)
         with draft_folder(folder, state_bytes(state.policy), self.world) as draft:
             try:
                 metrics = self._update(state, request, settings, parent, key, progress)

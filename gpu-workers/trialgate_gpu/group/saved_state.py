@@ -31,6 +31,8 @@ from .sharded_policy import ShardedPolicy
 from .world import World
 
 FOLDER, INFO = "trainer", "state.json"
+# Says that a checkpoint has its trainer's state no longer (`activities/run/link-checkpoint.ts` reads it too).
+PRUNED = "pruned"
 log = logging.getLogger("trialgate.gpu")
 
 Tensors = dict[str, torch.Tensor]
@@ -38,7 +40,27 @@ Optimizer = FlatAdamW | ShardedAdamW
 
 
 def has_state(checkpoint: Path) -> bool:
-    return (checkpoint / FOLDER / INFO).is_file()
+    return (checkpoint / FOLDER / INFO).is_file() and not is_state_pruned(checkpoint)
+
+
+def is_state_pruned(checkpoint: Path) -> bool:
+    return (checkpoint / FOLDER / PRUNED).exists()
+
+
+def prune_state(checkpoint: Path) -> None:
+    """Removes the trainer's state of a checkpoint, or says of one without it that it is not computed again.
+
+    The state is marked first, so that nobody reads one that is removed in part. Repeating it removes the rest.
+    """
+    folder = checkpoint / FOLDER
+    if not is_state_pruned(checkpoint):
+        folder.mkdir(exist_ok=True)
+        (folder / PRUNED).touch()
+        sync(folder)
+        sync(checkpoint)
+    for path in folder.iterdir():
+        if path.name != PRUNED:
+            path.unlink()
 
 
 def _parts(policy: Policy, values: Any) -> Tensors:
@@ -173,5 +195,5 @@ def _check_files(folder: Path, sha256: str, world: World, check: Callable[[], No
 
 
 def _corrupt(what: str, folder: Path) -> GpuWorkerError:
-    how = f"delete {folder}: the state is then computed again from the checkpoint before and its batch"
+    how = f"delete {folder}: the state is then computed again from the checkpoint before, if that one has its own"
     return GpuWorkerError("CorruptCheckpoint", f"{what}; {how}")

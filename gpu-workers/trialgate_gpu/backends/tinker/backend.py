@@ -25,13 +25,14 @@ from transformers import AutoConfig
 from ...base import find_model, link_files
 from ...batch import read_batch
 from ...canary import Canary
-from ...checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder, prune
+from ...checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder
 from ...errors import GpuWorkerError, NotFiniteError
 from ...lora import Lora, copy_adapter_files, require_same
 from ...manifest import ADAPTER, BASE, MANIFEST, Manifest, digest, read_manifest, tensors_digest, weights_digest
 from ...measure_canary import canary_token_ids
 from ...prepare import PreparedBatch, prepare
 from ...progress import Progress
+from ...prune import prune
 from ...settings import TrainerServer, TrainerSettings, parse_settings
 from ...tensor_file import sha256_of
 from ...train_step import step_key
