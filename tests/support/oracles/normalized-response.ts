@@ -17,8 +17,29 @@ export function normalize(status: number, text: string, besides: readonly string
   const events = data.map(parseObject);
   // Several replies mix within a stream by chance, so they are sorted.
   const same = events.toSorted((a, b) => indexOf(a) - indexOf(b)).map((event) => shared(event, own));
-  return { status, events: same.every(isObject) ? mergeDeltas(same) : same };
+  return { status, events: same.every(isObject) ? mergeDeltas(withCutItem(same)) : same };
 }
+
+/**
+ * In OpenAI's protocol the last item of a response that was cut is incomplete too. vLLM calls it completed. `events.test.ts` of the protocol has the
+ * gateway's own statuses.
+ */
+function withCutItem(events: readonly JsonObject[]): JsonObject[] {
+  const last = events.at(-1);
+  const response = isObject(last?.response) ? last.response : last;
+  if (response?.object !== 'response' || response.status !== 'incomplete' || !Array.isArray(response.output))
+    return [...events];
+  const output = response.output.map((item, i, { length }) => (i === length - 1 ? incomplete(item) : item));
+  const isDone = ({ type }: JsonObject): boolean => type === 'response.output_item.done';
+  const ended = events.findLastIndex(isDone);
+  return events.map((event, i) => {
+    if (event === last)
+      return isObject(last.response) ? { ...last, response: { ...response, output } } : { ...last, output };
+    return i === ended ? { ...event, item: incomplete(event.item) } : event;
+  });
+}
+
+const incomplete = (item: unknown): unknown => (isObject(item) ? { ...item, status: 'incomplete' } : item);
 
 const indexOf = (event: JsonObject | null): number =>
   Number(choicesOf(event)[0]?.index ?? (event && Array.isArray(event.choices) ? Infinity : 0));
