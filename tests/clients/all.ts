@@ -13,6 +13,7 @@ const FOUR = [...LS_TWICE, 'Nothing more.'];
 const SEEN = { name: 'a.txt', count: 1 };
 const AS_JSON = [JSON.stringify(SEEN)];
 const LS_ONCE = [calling({ name: 'ls', arguments: { path: '.' } })];
+const FORM = [calling({ name: 'Seen', arguments: SEEN })];
 const ONE_TEXT = ['I saw it.'];
 const CODE = (code: string): string => `Thought: I use Python.\n<code>\n${code}\n</code>`;
 
@@ -234,6 +235,84 @@ export const CLIENTS: readonly Client[] = [
       { name: RETRY },
     ],
     start: projectScript('openai_agents.mjs'),
+  },
+  {
+    name: 'llama-index',
+    version: '0.14.25',
+    protocol: 'chat_completions',
+    install: { python: 'llama-index' },
+    bringsTools: true,
+    says: LS_TWICE,
+    modes: [
+      { name: 'FunctionAgent' },
+      { name: 'FunctionAgent, streamed' },
+      {
+        name: 'ReActAgent',
+        says: [
+          'Thought: I look.\nAction: ls\nAction Input: {"path": "🦀"}',
+          'Thought: I can answer without using any more tools.\nAnswer: I saw it.',
+        ],
+      },
+      // It asks for the form at the end, in a conversation of its own.
+      { name: 'output_cls', says: [...LS_ONCE, ...ONE_TEXT], saysLater: FORM, constrained: 1 },
+      { name: 'as_structured_llm', says: FORM, constrained: 1 },
+      { name: 'initial_tool_choice', constrained: 1 },
+      { name: RETRY },
+    ],
+    start: pythonScript('llama_index_agents.py'),
+  },
+  {
+    name: 'google-adk',
+    version: '2.13.0',
+    protocol: 'gemini',
+    install: { python: 'google-adk' },
+    bringsTools: true,
+    says: LS_TWICE,
+    modes: [
+      { name: 'Gemini' },
+      { name: 'Gemini, streamed' },
+      { name: 'LiteLlm' },
+      { name: 'LiteLlm, streamed' },
+      { name: 'output_schema', says: AS_JSON, constrained: 1 },
+      { name: 'output_schema, LiteLlm', says: AS_JSON, constrained: 1 },
+      {
+        name: 'output_schema with a tool',
+        says: [...LS_ONCE, calling({ name: 'set_model_response', arguments: SEEN })],
+      },
+      { name: 'function calling ANY', constrained: 3 },
+      { name: RETRY },
+    ],
+    start: (place, modes) => {
+      const started = pythonScript('google_adk.py')(place, modes);
+      return { ...started, env: { ...started.env, LITELLM_LOCAL_MODEL_COST_MAP: 'True' } };
+    },
+  },
+  {
+    name: 'crewai',
+    version: '1.15.30',
+    protocol: 'chat_completions',
+    install: { python: 'crewai' },
+    bringsTools: true,
+    says: LS_TWICE,
+    modes: [
+      { name: 'tools', constrained: 3 },
+      { name: 'tools, streamed', constrained: 3 },
+      { name: 'tools, not strict' },
+      { name: 'tools, not strict, streamed' },
+      { name: 'output_pydantic', says: [...LS_ONCE, ...AS_JSON] },
+      {
+        name: 'output_pydantic, not JSON',
+        // It asks for the form in a conversation of its own, which repeats this last reply only.
+        says: [...LS_ONCE, 'I saw it (output_pydantic, not JSON).'],
+        saysLater: AS_JSON,
+        constrained: 1,
+      },
+      { name: RETRY },
+    ],
+    start: (place, modes) => {
+      const started = pythonScript('crewai_crew.py')(place, modes);
+      return { ...started, env: { ...started.env, CREWAI_DISABLE_TELEMETRY: 'true', CREWAI_TRACING_ENABLED: 'false' } };
+    },
   },
   {
     name: 'smolagents',

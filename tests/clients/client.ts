@@ -30,13 +30,15 @@ export type Mode = {
   name: string;
   /** The replies of a model that follows instructions, one a turn. If absent, the client's `says`. */
   says?: readonly string[];
+  /** The replies in a second conversation of the mode, which begins with another message. If absent, those of the first. */
+  saysLater?: readonly string[];
   /** The number of its calls that a grammar or a forced tool makes untrainable; 0 if absent. */
   constrained?: number;
 };
 
 /** The source of the client: a lock of `python/` or of `npm/`, one of this repository's own packages, or a program of the machine. */
 export type Install =
-  | { python: 'sdks' | 'litellm' | 'aider' | 'google' }
+  | { python: 'sdks' | 'litellm' | 'aider' | 'google' | 'crewai' | 'llama-index' | 'google-adk' }
   | { npm: 'js-sdks' | 'claude-code' | 'codex' | 'gemini-cli' | 'opencode' }
   | { own: string }
   | { program: string; why: string };

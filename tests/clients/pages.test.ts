@@ -11,7 +11,7 @@ const rows = modeRowsIn(readFileSync(join(REPOSITORY, 'bench/results/clients.txt
 
 test('each client that the tests run has a page in docs/clients, and each page has a client', () => {
   expect(readdirSync(PAGES).toSorted()).toEqual(['README.md', ...CLIENTS.map(({ name }) => `${name}.md`)].toSorted());
-  expect(CLIENTS).toHaveLength(21);
+  expect(CLIENTS).toHaveLength(24);
 });
 
 test.for(CLIENTS.filter(({ oneMode }) => !oneMode))(

@@ -9,6 +9,13 @@ test.each([
     'supports_json_object_output=False and openai_supports_strict_tool_definition=False',
   ],
   ['Agents/Python 0.24.0', ['strict_tools'], 'strict_mode=False'],
+  [
+    'google-genai-sdk/2.34.0 gl-python/3.11.7 google-adk/2.13.0 gl-python/3.11.7',
+    ['response_format'],
+    'output_schema on an agent with a tool',
+  ],
+  ['google-genai-sdk/3.6.1 gl-python/3.11.7', ['response_format'], 'a prompt that asks for the form'],
+  ['OpenAI/Python 2.54.0', ['strict_tools'], 'tools without strict (in CrewAI by an interceptor)'],
   ['ai-sdk/openai/4.0.118', ['tool_choice'], 'the toolChoice auto'],
   [
     'OpenAI/Python 3.54.0',

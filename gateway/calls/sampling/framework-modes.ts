@@ -32,11 +32,22 @@ const FRAMEWORKS: readonly Framework[] = [
   },
   {
     name: 'AI SDK',
-    agent: /ai-sdk/i,
+    agent: /\bai-sdk\//i,
     fields: {
       tool_choice: { mode: 'toolChoice', instead: 'the toolChoice auto' },
       response_format: { mode: 'Output.object', instead: 'no output' },
       strict_tools: { mode: 'strict tools', instead: 'tools without strict' },
+    },
+  },
+  {
+    name: 'Google ADK',
+    agent: /google-adk/i,
+    fields: {
+      tool_choice: { mode: 'the function calling mode ANY', instead: 'the function calling mode AUTO' },
+      response_format: {
+        mode: 'output_schema on an agent without tools',
+        instead: 'output_schema on an agent with a tool, which then answers by the tool set_model_response',
+      },
     },
   },
 ];
@@ -44,16 +55,16 @@ const FRAMEWORKS: readonly Framework[] = [
 /** Most frameworks use OpenAI's or Anthropic's own SDK and do not name themselves. */
 const ANY_FRAMEWORK: Record<string, Advice> = {
   tool_choice: {
-    mode: "such as LangGraph's ToolStrategy, smolagents' ToolCallingAgent or the SDK's tool_choice",
+    mode: "such as LangGraph's ToolStrategy, smolagents' ToolCallingAgent, LlamaIndex's output_cls or the SDK's tool_choice",
     instead: 'the tool_choice auto',
   },
   response_format: {
-    mode: "such as LangGraph's ProviderStrategy, LiteLLM's response_format, smolagents' structured CodeAgent or the SDK's parse",
+    mode: "such as LangGraph's ProviderStrategy, LiteLLM's response_format, smolagents' structured CodeAgent, CrewAI's output_pydantic or the SDK's parse",
     instead: 'a prompt that asks for the form',
   },
   strict_tools: {
-    mode: "such as the SDK's strict tools or LangGraph's ProviderStrategy",
-    instead: 'tools without strict',
+    mode: "such as all tools of CrewAI, the SDK's strict tools or LangGraph's ProviderStrategy",
+    instead: 'tools without strict (in CrewAI by an interceptor)',
   },
 };
 const OWN_FIELD: Advice = { mode: 'set by the agent itself', instead: 'a prompt that asks for the form' };

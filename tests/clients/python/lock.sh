@@ -2,7 +2,7 @@
 # Makes requirements-*.txt from requirements-*.in: the versions and digests of every package that the Python clients of tests need. Passes its arguments to uv (`--upgrade`).
 set -eu
 cd "$(dirname "$0")"
-for name in sdks litellm aider google harbor; do
+for name in sdks litellm aider google crewai llama-index google-adk harbor; do
   python=3.11
   # Harbor needs it.
   [ "$name" = harbor ] && python=3.12
