@@ -6,8 +6,8 @@ import type { AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
-import { calls, DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
-import { readTrialRecord } from '../show/trial-transcript.ts';
+import { DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
+import { readTrialRecord, toolNotices } from '../show/trial-transcript.ts';
 import { toolParserAdvice } from './restart-engine.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
 import { NO_CHECK, tryWithoutEngine } from './try-without-engine.ts';
@@ -73,17 +73,14 @@ async function firstTask(source: TaskSource, sandbox: SandboxSetting): Promise<s
   return first;
 }
 
-async function requireWorking(id: string, { db }: TryoutPlace): Promise<void> {
-  const { outcome, reason, agent_name: agent, task } = await readTrialRecord(db, id);
+async function requireWorking(id: string, { db, report }: TryoutPlace): Promise<void> {
+  const { outcome, reason, agent_name: agent, task, calls } = await readTrialRecord(db, id);
+  for (const notice of toolNotices(calls)) report(`WARNING: agent ${agent ?? ''}: ${notice}`);
   if (outcome === 'scored' || outcome === 'truncated') return;
-  const made = await db
-    .select({ status: calls.status, reason: calls.reason, engine: calls.engine })
-    .from(calls)
-    .where(eq(calls.trialId, id));
   // An agent may fail because of the model's reply. Then it still works.
-  if ((outcome === 'agent_error' || outcome === 'timed_out') && made.some(({ status }) => status === 'completed'))
+  if ((outcome === 'agent_error' || outcome === 'timed_out') && calls.some(({ status }) => status === 'completed'))
     return;
-  const failed = made.find(({ status, reason: why }) => status === 'failed' && why !== null);
+  const failed = calls.find(({ status, reason: why }) => status === 'failed' && why !== null);
   const advice = failed && toolParserAdvice(failed);
   const what =
     outcome === 'verifier_error'
