@@ -23,6 +23,10 @@ export function startsWith(ids: ArrayLike<number>, prefix: ArrayLike<number>): b
   return true;
 }
 
+/** True when both lists have the same ids. */
+export const sameIds = (a: ArrayLike<number>, b: ArrayLike<number>): boolean =>
+  a.length === b.length && startsWith(a, b);
+
 /** Returns the number of elements that two lists share from their beginning. */
 export function sharedLength(a: ArrayLike<unknown>, b: ArrayLike<unknown>): number {
   const end = Math.min(a.length, b.length);

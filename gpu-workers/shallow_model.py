@@ -19,7 +19,7 @@ WEIGHTS = "model.safetensors"
 def cut(source: Path, target: Path, layers: int) -> None:
     target.mkdir(parents=True)
     for file in source.iterdir():
-        if file.name not in ("config.json", WEIGHTS):
+        if file.is_file() and file.name not in ("config.json", WEIGHTS):
             shutil.copy(file, target)
     config = json.loads((source / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))

@@ -156,6 +156,9 @@ test('the page goes from the runs to a run, an iteration and a trial, and each v
   for (const text of ['You repair programs.', 'calls read_file', 'src/median.py', 'ordered = sorted(values)', 'Done.'])
     // Each message is shown once, however many requests had it.
     expect([text, shownText.split(text).length - 1]).toEqual([text, 1]);
+  // The tools of both calls are the same, so they are listed once.
+  expect(shownText.split('1 tool: read_file')).toHaveLength(2);
+  expect(shownText.split('Not shown to the model: the request has 1 tool, this model')).toHaveLength(2);
   expect(shownText).toMatch(/version 2 · 12 tokens · 2\.5 s · ended by stop/);
   await view.getByRole('heading', { name: 'Trial talk' }).waitFor();
   expect(faults).toEqual([]);

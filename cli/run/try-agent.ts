@@ -37,7 +37,6 @@ import { readEngineWait } from '../../store/queries/read-engine-wait.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import type { Outcome } from '../../store/schema.ts';
-import { toolsNotice } from './tools-notice.ts';
 
 export type Tryout = {
   /** A task's folder, or a row: `train.jsonl#17`. */
@@ -92,20 +91,7 @@ export async function tryAgent(
   try {
     report(`trial ${trialId}: agent ${agent.name} on task ${task.name}`);
     const sandbox = await createSandbox({ home, ...key, task, backend: kinds.backend, image, signal });
-    sealed = await runAndVerify(
-      {
-        task,
-        agent,
-        environment,
-        sandbox,
-        ...kinds,
-        network,
-        model: config.model,
-      },
-      key,
-      place,
-      signal,
-    );
+    sealed = await runAndVerify({ task, agent, environment, sandbox, ...kinds, network }, key, place, signal);
     if (keep !== null) {
       await copyFiles(sandbox.work, keep, { bytes: task.environment.storageMb * 2 ** 20, entries: 100_000 });
       report(`what the agent left is in ${keep}`);
@@ -179,12 +165,10 @@ type Work = {
   backend: SandboxBackend;
   verifier: VerifierPlace | null;
   network: AgentNetwork;
-  /** The folder or the name of the model that the engines run. */
-  model: string;
 };
 
 async function runAndVerify(
-  { task, agent, environment, sandbox, backend, verifier, network, model }: Work,
+  { task, agent, environment, sandbox, backend, verifier, network }: Work,
   key: { trialId: string; attempt: number },
   { db, gatewayUrl, secret, home, report }: TryoutPlace,
   signal: AbortSignal,
@@ -209,8 +193,6 @@ async function runAndVerify(
     `the agent ended after ${result.process.seconds.toFixed(1)} s${result.reason === null ? '' : `: ${result.reason}`}`,
   );
   await completeTrial(db, key);
-  const notice = await toolsNotice(db, key, model);
-  if (notice !== null) report(notice);
   const exhausted = (await findTrial(db, key.trialId))?.exhausted;
   const own = exhausted
     ? { outcome: 'truncated' as const, reason: exhausted }

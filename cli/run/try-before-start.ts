@@ -7,7 +7,7 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
 import { DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
-import { readTrialRecord } from '../show/trial-transcript.ts';
+import { readTrialRecord, toolNotices } from '../show/trial-transcript.ts';
 import { toolParserAdvice } from './restart-engine.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
 import { slowEngineWarning, speedInWords, tokensPerSecond, type TriedSpeed } from './tried-speed.ts';
@@ -78,13 +78,14 @@ async function firstTask(source: TaskSource, sandbox: SandboxSetting): Promise<s
 }
 
 /** Requires that a tried trial shows a working agent and verifier, and returns how fast it was. */
-async function requireWorking(id: string, { db }: TryoutPlace): Promise<TriedSpeed> {
+async function requireWorking(id: string, { db, report }: TryoutPlace): Promise<TriedSpeed> {
   const trial = await readTrialRecord(db, id);
   const { outcome, reason, agent_name: agent, task, calls: made } = trial;
   const speed = {
     seconds: ((trial.sealedAt ?? new Date()).getTime() - trial.attemptOpenedAt.getTime()) / 1000,
     tokensPerSecond: tokensPerSecond(made),
   };
+  for (const notice of toolNotices(made)) report(`WARNING: agent ${agent ?? ''}: ${notice}`);
   if (outcome === 'scored' || outcome === 'truncated') return speed;
   // An agent may fail because of the model's reply. Then it still works.
   const wasAnswered = made.some(({ status }) => status === 'completed');

@@ -14,7 +14,6 @@ import type { Deployment } from '../config/schema.ts';
 import { readTrialRecord, transcript, type TrialRecord } from '../show/trial-transcript.ts';
 import { checkEngines } from './check-engines.ts';
 import { withRunningStore } from './connect.ts';
-import { livingState } from '../supervisor/state.ts';
 import { readRunFile } from './read-run-file.ts';
 import { tryAgent } from './try-agent.ts';
 import { withEngine } from './with-engine.ts';
@@ -51,7 +50,7 @@ async function tryAt(
   return withRunningStore(at, async (db) => {
     const tryout = {
       ...taskAndAgent(options),
-      config: await settingsOfTrials(db, options.run, engineModel(home)),
+      config: await settingsOfTrials(db, options.run),
       keep,
     };
     const report = (line: string) => console.error(line);
@@ -85,12 +84,6 @@ function noSample({ calls }: Pick<TrialRecord, 'calls'>): string {
     : 'no sample: none of its calls was completed with a reply';
 }
 
-/** Returns the model of the deployment's own engine. */
-function engineModel(home: string): string | undefined {
-  const model = livingState(home)?.settings?.['model'];
-  return typeof model === 'string' ? model : undefined;
-}
-
 /** Returns a task and an agent of the command line as `tryAgent` takes them. */
 export const taskAndAgent = ({ task, agent }: { task: string; agent: string }): { task: string; agent: string } => ({
   task: taskPath(task),
@@ -104,12 +97,8 @@ export function taskPath(task: string): string {
 }
 
 /** Returns the settings of a run, of a run file, or the defaults. Only those that concern a trial are used. */
-export async function settingsOfTrials(
-  db: Database | null,
-  run: string | undefined,
-  model = 'policy',
-): Promise<RunConfig> {
-  if (run === undefined) return runConfig.parse({ model, tasks: ['none'], iterations: 1 });
+export async function settingsOfTrials(db: Database | null, run: string | undefined): Promise<RunConfig> {
+  if (run === undefined) return runConfig.parse({ model: 'policy', tasks: ['none'], iterations: 1 });
   return db === null || isRunFile(run) ? readRunFile(run) : readRun(db, run);
 }
 

@@ -11,6 +11,7 @@ import { slowEngineWarnings } from './slow-engines.ts';
 import { readRunRecord, type RunRecord } from './run-record.ts';
 import { runTable } from './run-table.ts';
 import { table } from './table.ts';
+import { readToolsNotShown, toolsNotShownNotices } from './tools-not-shown.ts';
 import { readTrialRecord, transcript } from './trial-transcript.ts';
 import { printUnderWay, readUnderWay } from './under-way.ts';
 
@@ -56,9 +57,12 @@ export async function show(
   const underWay = isUnderWay ? await readUnderWay(db, id, isStopped ? null : await ask(id)) : null;
   const { config, ...record } = await readRunRecord(db, id);
   const constrained = await readConstrained(db, id);
-  const notices = [await networkNotice(await readRun(db, id)), ...constrainedNotices(constrained)].filter(
-    (notice) => notice !== null,
-  );
+  const toolsNotShown = await readToolsNotShown(db, id);
+  const notices = [
+    await networkNotice(await readRun(db, id)),
+    ...constrainedNotices(constrained),
+    ...toolsNotShownNotices(toolsNotShown),
+  ].filter((notice) => notice !== null);
   const infraErrors = await readInfraErrors(db, id);
   const engineSpeeds = isUnderWay && !isStopped ? await readEngineSpeeds(db, id) : [];
   notices.push(...slowEngineWarnings(engineSpeeds));
@@ -67,6 +71,7 @@ export async function show(
       ...record,
       deployment_stopped: isStopped,
       constrained_calls: constrained,
+      tools_not_shown: toolsNotShown,
       engine_speeds: engineSpeeds,
       infra_errors: infraErrors,
       under_way: underWay,

@@ -39,6 +39,39 @@ test.each([
   expect((await printed(trialId)).split(how)).toHaveLength(2);
 });
 
+test('a transcript lists the tools of a request as sent, where they change, and says once that the model was shown none', async () => {
+  const trialId = 'tools';
+  await openAttempt(store.db, { trialId, attempt: 1 });
+  const tools = ['add', 'divide'].map((name) => ({ type: 'function', function: { name, parameters: {} } }));
+  const messages = [{ role: 'user', content: 'Add 1 and 2.' }];
+  for (const sent of [tools, tools, tools.slice(0, 1), []])
+    await recordCalls(store.db, [
+      callRecord({
+        trialId,
+        request: { messages, ...(sent.length > 0 ? { tools: sent } : {}) },
+        sampling: sent.length > 0 ? { tools_not_shown: sent.length } : {},
+      }),
+      callRecord({
+        trialId,
+        status: 'failed',
+        httpStatus: 400,
+        fault: 'request',
+        reason: 'engine_400: no',
+        request: {},
+      }),
+    ]);
+  const lines = (await printed(trialId)).split('\n');
+  const listed = lines.flatMap((line, i) => (line === '▌tools' ? [lines[i + 1]] : []));
+  expect(listed).toEqual(['add, divide', 'add', 'none from here on']);
+  expect(lines.filter((line) => line.startsWith('── '))).toEqual([
+    expect.stringMatching(/^── the request has 2 tools, this model's chat template shows none: .* Use a model/),
+    expect.stringMatching(/^── the request has 1 tool, this model's chat template shows none: .* Use a model/),
+  ]);
+  expect(JSON.parse(await show(store.db, trialId, true, async () => null))).toMatchObject({
+    calls: [{ tools }, { tools: [] }, { tools }, {}, { tools: [tools[0]] }, {}, { tools: [] }, {}],
+  });
+});
+
 test('a trial that an earlier release opened is shown by its agent’s name, not by the agent’s place in the run file', async () => {
   const agents = [{ name: 'crew', command: ['x'] }];
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, agents });

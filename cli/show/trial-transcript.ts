@@ -7,6 +7,7 @@ import { agentName } from '../../activities/sandbox/agent-name.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { isInlineAgent } from '../../core/run-config/agent-file.ts';
 import { explainUntrainable } from '../../gateway/calls/sampling/explain-untrainable.ts';
+import { explainToolsNotShown } from '../../gateway/calls/sampling/tools-not-shown.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { readOutputs } from '../../store/queries/outputs.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
@@ -15,7 +16,9 @@ import { toolParserAdvice } from '../run/restart-engine.ts';
 
 const request = z.looseObject({
   messages: z.array(z.looseObject({ role: z.string(), content: z.unknown() })).default([]),
+  tools: z.array(z.unknown()).default([]).catch([]),
 });
+const tool = z.object({ function: z.object({ name: z.string() }) });
 const reply = z.looseObject({
   choices: z
     .array(
@@ -50,7 +53,7 @@ export async function readTrialRecord(db: Database, trialId: string) {
     calls: made.map(({ request: body, response, promptTokenIds, completionTokenIds, logprobs, ...call }) => ({
       ...call,
       digest: call.digest?.toString('hex') ?? null,
-      messages: messagesOf(body),
+      ...askedIn(body),
       reply:
         reply.safeParse(response).data?.choices.map(({ message, text }) => message ?? { content: text })[0] ?? null,
       prompt_tokens: promptTokenIds?.length ?? null,
@@ -83,9 +86,14 @@ export function transcript(trial: TrialRecord): string {
     const { engine_wait: waited } = attempt.seconds;
     if (waited !== undefined) lines.push('', `(it waited ${waited.toFixed(1)} s for its engine)`);
     let shown = 0;
+    let tools = '[]';
     for (const call of trial.calls.filter((each) => each.attempt === attempt.attempt)) {
+      // The request of a refused call is not kept.
+      if (call.messages.length > 0 && JSON.stringify(call.tools) !== tools) {
+        tools = JSON.stringify(call.tools);
+        lines.push('', '▌tools', call.tools.map(nameOfTool).join(', ') || 'none from here on');
+      }
       for (const message of call.messages.slice(shown)) lines.push('', `▌${message.role}`, textOf(message.content));
-      // The messages of a refused call are not kept.
       if (call.messages.length > 0) shown = call.messages.length + 1;
       const facts = [
         `policy ${call.policyVersion ?? '–'}`,
@@ -111,20 +119,27 @@ export function transcript(trial: TrialRecord): string {
   return lines.join('\n');
 }
 
-/** Says why calls are not trained or were refused, each reason once. */
+/** Says why calls are not trained or were refused, and what the model was not shown, each reason once. */
 function adviceOn(calls: TrialRecord['calls']): string[] {
   const why = calls.flatMap((call) => explainUntrainable(call) ?? []);
   const untrained = [...Map.groupBy(why, (each) => each)].map(
     ([sentence, { length }]) => `${length} ${length === 1 ? 'call is' : 'calls are'} not trained: ${sentence}`,
   );
-  return [...untrained, ...new Set(calls.flatMap((call) => toolParserAdvice(call) ?? []))];
+  return [...untrained, ...new Set(calls.flatMap((call) => toolParserAdvice(call) ?? [])), ...toolNotices(calls)];
 }
+
+/** Returns a sentence for each number of tools that requests had and the model was not shown. */
+export const toolNotices = (calls: readonly Pick<TrialRecord['calls'][number], 'sampling'>[]): string[] => [
+  ...new Set(calls.flatMap((call) => explainToolsNotShown(call) ?? [])),
+];
+
+const nameOfTool = (sent: unknown): string => tool.safeParse(sent).data?.function.name ?? JSON.stringify(sent);
 
 const textOf = (content: unknown): string =>
   typeof content === 'string' ? content : content === null || content === undefined ? '' : JSON.stringify(content);
 
-/** Returns the request's messages. The prompt of a text completion counts as a user's message. */
-function messagesOf(body: JsonObject) {
-  const { messages } = request.parse(body);
-  return 'prompt' in body ? [{ role: 'user', content: body.prompt }] : messages;
+/** Returns the request's messages and tools. The prompt of a text completion counts as a user's message. */
+function askedIn(body: JsonObject) {
+  const { messages, tools } = request.parse(body);
+  return { messages: 'prompt' in body ? [{ role: 'user', content: body.prompt }] : messages, tools };
 }

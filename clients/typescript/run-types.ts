@@ -120,8 +120,12 @@ export type ShownCall = {
    * to be read here.
    */
   messages: unknown[];
-  /** The tools that the same call does not have. */
+  /** The call whose first tools its request has too, and how many. */
+  shares_tools: { number: number; tools: number } | null;
+  /** The tools of its request after those; null: it brings none. */
   tools: unknown[] | null;
+  /** A sentence, with what to do, when the model's chat template shows it none of the request's tools. */
+  tools_not_shown: string | null;
   reply: unknown;
   status: 'completed' | 'failed' | 'cancelled';
   http_status: number;

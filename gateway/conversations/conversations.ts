@@ -10,7 +10,7 @@ import {
   type ShortRequest,
   type StoredContent,
 } from '../../store/calls/shorten.ts';
-import { concat, sharedLength, startsWith } from '../../core/token-ids.ts';
+import { concat, sameIds, sharedLength, startsWith } from '../../core/token-ids.ts';
 import type { After, NewCall } from '../../store/queries/read-new-calls.ts';
 import type { KnownTurn, ReadTurn } from '../../store/queries/read-turn.ts';
 import type { CallRecord } from '../../store/queries/record-calls.ts';
@@ -527,8 +527,6 @@ function hashAt(
   }
   return null;
 }
-
-const sameIds = (a: Int32Array, b: Int32Array): boolean => a.length === b.length && startsWith(a, b);
 
 type Found = {
   parent: { turn: RememberedTurn; messages: number } | null;

@@ -86,6 +86,8 @@ export type EngineTraits = {
   /** True when it returns the experts that a mixture chose for each token. */
   experts: boolean;
   bindsTools: BindsTools;
+  /** False when the chat template shows the model none of a request's tools. Null when that is not known: the engine rendered no tool. */
+  showsTools: boolean | null;
 };
 
 export type GenerationRequest = {

@@ -107,6 +107,7 @@ test('a transcript has each message once, and says which call each call continue
   expect(first.messages.map(({ role }: { role: string }) => role)).toEqual(['system', 'user']);
   expect(second.messages).toEqual([{ role: 'tool', tool_call_id: 'a', content: 'x = 1' }]);
   expect([first.tools, second.tools]).toEqual([expect.any(Array), null]);
+  expect([first.shares_tools, second.shares_tools]).toEqual([null, { number: 1, tools: 1 }]);
   expect(second.reply).toMatchObject({ content: 'Done. I look.' });
   expect(await read('/sessions/talk/transcript?limit=1')).toMatchObject({ calls: [first], next: 1 });
   expect(await read('/sessions/talk/transcript?after=1')).toMatchObject({ calls: [second], next: null });
@@ -207,6 +208,18 @@ test('a transcript says in a sentence why a call is not trained', async () => {
   await recordCalls(gateway.db, [callRecord({ trialId: 'forced', sampling, choice })]);
   expect(await read('/sessions/forced/transcript')).toMatchObject({
     calls: [{ ...choice, why_untrainable: expect.stringContaining('Set `constrained_decoding: hint`') }],
+  });
+});
+
+test('a transcript says in a sentence that the model was not shown a request’s tools', async () => {
+  await openAttempt(gateway.db, { trialId: 'blind', attempt: 1 });
+  for (const sampling of [{ tools_not_shown: 2 }, {}])
+    await recordCalls(gateway.db, [callRecord({ trialId: 'blind', sampling })]);
+  expect(await read('/sessions/blind/transcript')).toMatchObject({
+    calls: [
+      { tools_not_shown: expect.stringMatching(/^the request has 2 tools, .* Use a model/) },
+      { tools_not_shown: null },
+    ],
   });
 });
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from .errors import GpuWorkerError
 
+# The folder of the templates that a model has besides its default one, such as that of requests with tools.
+TEMPLATES = "additional_chat_templates"
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 
 
@@ -45,8 +47,10 @@ def _download(name: str) -> Path:
 
 
 def link_files(source: Path, target: Path) -> list[str]:
-    """Links every plain file of `source` into `target`; returns the names of those that hold tensors."""
+    """Links every plain file and the templates of `source` into `target`; returns the names of those with tensors."""
     names = sorted(path.name for path in source.iterdir() if path.is_file() and not path.name.startswith("."))
     for name in names:
         (target / name).symlink_to((source / name).resolve())
+    if (source / TEMPLATES).is_dir():
+        (target / TEMPLATES).symlink_to((source / TEMPLATES).resolve())
     return [name for name in names if name.endswith(".safetensors")]

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from .base import TEMPLATES
 from .durable import sync, sync_tree
 from .errors import GpuWorkerError
 from .group.placement import Optimizer, Placement
@@ -112,13 +113,15 @@ def remove_leftovers(checkpoints: Path) -> None:
 
 
 def copy_side_files(source: Path, target: Path) -> None:
-    """Copies config, tokenizer and chat template, and sets bfloat16 in the config, which is the weights' dtype."""
+    """Copies config, tokenizer and chat templates, and sets bfloat16 in the config, which is the weights' dtype."""
     if (source / BASE).is_dir():
         copy_adapter_files(source, target)
         return
     for path in sorted(source.iterdir()):
         if path.is_file() and path.name != MANIFEST and not path.name.endswith(TENSOR_ENDINGS):
             shutil.copyfile(path, target / path.name)
+    if (source / TEMPLATES).is_dir():
+        shutil.copytree(source / TEMPLATES, target / TEMPLATES)
     config = json.loads((target / "config.json").read_text())
     config.pop("torch_dtype", None)
     config["dtype"] = "bfloat16"

@@ -40,7 +40,9 @@ export type ShownCall = Pick<
   shares: SharedStart | null;
   /** The messages of its request after those of the call that it continues or shares its start with. Null is one that could not be found within the bounds. */
   messages: unknown[];
-  /** The tools that the same call does not have; null: it brings none. */
+  /** The call whose first tools its request has too, and how many; null: all of its tools are in `tools`. */
+  sharesTools: { number: number; tools: number } | null;
+  /** The tools of its request after those; null: it brings none. */
   tools: unknown[] | null;
   reply: unknown;
 };
@@ -184,7 +186,7 @@ async function readBases(
   return bases;
 }
 
-type Added = Pick<ShownCall, 'continues' | 'shares'> & {
+type Added = Pick<ShownCall, 'continues' | 'shares' | 'sharesTools'> & {
   items: StoredContent[];
   tools: StoredContent[];
   /** The new part of a text completion's prompt. */
@@ -196,7 +198,8 @@ type StoredRow = StoredTexts & Pick<CallRow, 'baseId' | 'parentId' | 'choiceOf' 
 function addedBy({ short, baseId, parentId, choiceOf, continuation }: StoredRow, base: Base | undefined): Added {
   const { lists, prompt } = short;
   const [messages, rest] = lists.messages ?? [0, prompt ? [] : [short.fields]];
-  const [, tools] = lists.tools ?? [0, []];
+  const [kept, tools] = lists.tools ?? [0, []];
+  const sharesTools = base !== undefined && kept > 0 ? { number: base.number, tools: kept } : null;
   const [characters, text] = prompt ?? [0, null];
   const isOfParent = base !== undefined && choiceOf === null && parentId !== null && parentId === baseId;
   // Calls without prompt ids have no `continuation`. Their messages show whether they go on.
@@ -204,12 +207,13 @@ function addedBy({ short, baseId, parentId, choiceOf, continuation }: StoredRow,
   if (!goesOn) {
     const isShared = base !== undefined && (messages > 0 || characters > 0);
     const shares = isShared ? { number: base.number, messages, characters } : null;
-    return { continues: null, shares, items: rest, tools, prompt: text };
+    return { continues: null, shares, items: rest, sharesTools, tools, prompt: text };
   }
   // An agent usually sends the reply of the call before as its next message.
   const [next] = rest;
   const isReply = next !== undefined && base.reply !== null && (next.as ?? contentOf(next.is).digest) === base.reply;
-  return { continues: base.number, shares: null, items: isReply ? rest.slice(1) : rest, tools, prompt: text };
+  const items = isReply ? rest.slice(1) : rest;
+  return { continues: base.number, shares: null, items, sharesTools, tools, prompt: text };
 }
 
 const EMPTY_FIELDS = contentOf({});

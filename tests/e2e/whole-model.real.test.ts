@@ -163,7 +163,7 @@ test('examples/gsm8k: rows are trained with a bundled reward and one in Python, 
   expect(await deployment.trialgate('gc', '--dry-run')).toContain('checkpoints');
 });
 
-test('examples/langgraph: a LangGraph agent with its own packages makes trainable calls, and a Python function gives its reward', async () => {
+test('examples/langgraph: a LangGraph agent with its own packages makes trainable calls in which the model is shown its tool, and a Python function gives its reward', async () => {
   const file = await smallRun('langgraph', {});
   const tried = await deployment.trialgate(
     'try',
@@ -175,11 +175,18 @@ test('examples/langgraph: a LangGraph agent with its own packages makes trainabl
     '--json',
   );
   const trial = z
-    .object({ outcome: z.string(), rewards: z.record(z.string(), z.number()), samples: z.array(z.unknown()) })
+    .object({
+      outcome: z.string(),
+      rewards: z.record(z.string(), z.number()),
+      samples: z.array(z.unknown()),
+      calls: z.array(z.object({ sampling: z.record(z.string(), z.unknown()), tools: z.array(z.unknown()) })),
+    })
     .parse(JSON.parse(tried));
   expect(['scored', 'truncated']).toContain(trial.outcome);
   expect(trial.rewards['reward']).toBeGreaterThanOrEqual(0);
   expect(trial.samples.length).toBeGreaterThan(0);
+  expect(trial.calls[0]?.tools).toHaveLength(1);
+  for (const { sampling } of trial.calls) expect(sampling).not.toHaveProperty('tools_not_shown');
 });
 
 test('examples/external: a program outside claims the groups of a run, asks the model by the OpenAI SDK, and its rewards are trained on', async () => {

@@ -13,6 +13,7 @@ import type { Progress } from '../generate.ts';
 import { boundTools } from '../place.ts';
 import { heldBytes } from './held-bytes.ts';
 import { forcedOf, isRelaxed, recordedSampling } from '../sampling/sampling.ts';
+import { countNotShown } from '../sampling/tools-not-shown.ts';
 import { defectOf, isMasked, type Untrainable } from './trainable.ts';
 import { versionOf, versionSpans } from './versions.ts';
 
@@ -41,7 +42,9 @@ export function recordOf(
   const { prompt, choices, reply } = result;
   const lease = placed?.lease ?? null;
   const inForce = placed?.inForce ?? sampled;
-  const bindsTools = boundTools(placed?.traits ?? null);
+  const traits = placed?.traits ?? null;
+  const bindsTools = boundTools(traits);
+  const notShown = countNotShown(inForce, traits);
   const weightVersion = lease?.weightVersion ?? null;
   const state = parent ? { ...request.state, parent: { ...parent, messages: 0 } } : request.state;
   const constraints = constraintsOf(request.body, bindsTools);
@@ -105,6 +108,7 @@ export function recordOf(
         ? { constraints, constrained_decoding: isHinted ? 'hint' : 'enforce', client: request.client }
         : {}),
       ...forcedOf(trial.sampling, inForce),
+      ...(notShown > 0 ? { tools_not_shown: notShown } : {}),
     },
     engine: lease?.replica.connection.url ?? null,
     weightVersion: (lease && isAdapter(lease) ? null : reportedWeightVersion(choices)) ?? weightVersion,

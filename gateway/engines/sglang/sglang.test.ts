@@ -24,6 +24,16 @@ const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: { type: '
 /** A run's settings, under which a chat without tools is streamed as it is sampled. */
 const NEUTRAL = { temperature: 1, top_p: 1, top_k: -1, min_p: 0, repetition_penalty: 1 };
 
+test.each([
+  [false, 1],
+  [true, undefined],
+])('a call’s record says whether the model is shown its tools: %s', async (shows, notShown) => {
+  await context.serve({ before: ({ body }) => void (shows || delete body.tools) });
+  const trial = await context.trial();
+  await (await trial.chat({ messages: [ask('look')], tools: TOOLS })).text();
+  expect((await trial.calls())[0]?.sampling['tools_not_shown']).toBe(notShown);
+});
+
 /** Collects what the engine is asked. */
 function asked(): { path: string; body: JsonObject }[] {
   const all: { path: string; body: JsonObject }[] = [];

@@ -1,4 +1,4 @@
-import { startsWith } from '../../../core/token-ids.ts';
+import { sameIds, startsWith } from '../../../core/token-ids.ts';
 import { isObject, isSet, parseObject, type JsonObject } from '../../json.ts';
 import { readText, type EngineConnection } from '../connection.ts';
 import type { BindsTools, EngineTraits } from '../engine.ts';
@@ -6,6 +6,7 @@ import { getJson } from '../get-json.ts';
 import { idsIn } from '../read-sampled.ts';
 
 const PROBE = [{ role: 'user', content: 'x' }];
+const TOOL = { type: 'function', function: { name: 'probe', parameters: { type: 'object', properties: {} } } };
 
 /** Tool parsers that take calls out of a text although the request has no tools. */
 const ALWAYS_PARSES = new Set(['minimax-m3', 'response_template']);
@@ -19,8 +20,9 @@ export async function readTraits(connection: EngineConnection, signal: AbortSign
     if (reply.status >= 500) throw new Error(`${connection.url}/tokenize answered ${reply.status}`);
     return idsIn(parseObject(await readText(reply.body))?.tokens);
   };
-  const [open, closed, info, server] = await Promise.all([
+  const [open, withTool, closed, info, server] = await Promise.all([
     render({ messages: PROBE, add_generation_prompt: true }),
+    render({ messages: PROBE, tools: [TOOL], add_generation_prompt: true }),
     render({ messages: [...PROBE, { role: 'assistant', content: '' }], add_generation_prompt: false }),
     getJson(connection, '/model_info', signal),
     getJson(connection, '/server_info', signal),
@@ -33,6 +35,7 @@ export async function readTraits(connection: EngineConnection, signal: AbortSign
     stopsByIds: true,
     ...returnedBy(isObject(server) ? server : {}),
     bindsTools: bindsTools(tools),
+    showsTools: withTool && !sameIds(withTool, open),
   };
 }
 

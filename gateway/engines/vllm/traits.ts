@@ -1,8 +1,8 @@
-import { startsWith } from '../../../core/token-ids.ts';
+import { sameIds, startsWith } from '../../../core/token-ids.ts';
 import { choicesOf } from '../../../store/calls/choices.ts';
 import { isObject, isSet, parseObject, type JsonObject } from '../../json.ts';
 import { readText, type EngineConnection } from '../connection.ts';
-import type { BindsTools, EngineTraits } from '../engine.ts';
+import type { EngineTraits } from '../engine.ts';
 import { idsIn } from '../read-sampled.ts';
 
 const PROBE = [{ role: 'user', content: 'x' }];
@@ -37,12 +37,12 @@ export async function readTraits(
   if (!closed || closed.length === open.length || !startsWith(closed, open)) return null;
   const closing = closed.slice(open.length);
   const reply = { choices: [{ index: 0, token_ids: closing.slice(0, 1), finish_reason: 'stop' }] };
-  const [{ status }, returned, bindsTools] = await Promise.all([
+  const [{ status }, returned, ofTools] = await Promise.all([
     post('/v1/chat/completions/derender', { generate_response: reply }),
     readReturned(post, open),
-    readBindsTools(send),
+    readOfTools(send, open),
   ]);
-  return { closing, parses: status !== 200, stopsByIds: false, ...returned, bindsTools };
+  return { closing, parses: status !== 200, stopsByIds: false, ...returned, ...ofTools };
 }
 
 type Post = (path: string, body: JsonObject) => Promise<{ status: number; body: JsonObject | null }>;
@@ -64,25 +64,31 @@ async function readReturned(post: Post, prompt: number[]): Promise<Pick<EngineTr
 }
 
 /**
- * Renders a request to see whether the engine adds a grammar when the model may choose whether to call tools. An engine that cannot render
- * tools answers no such request.
+ * Renders a request with a tool, to see whether the prompt differs from the one without it, and whether the engine adds a grammar when the
+ * model may choose whether to call tools. An engine that cannot render tools answers no such request.
  */
-async function readBindsTools(send: Post): Promise<BindsTools> {
-  const isBound = async (strict: boolean) => {
+async function readOfTools(send: Post, without: number[]): Promise<Pick<EngineTraits, 'bindsTools' | 'showsTools'>> {
+  const rendered = async (strict: boolean) => {
     const tool = {
       type: 'function',
       function: { name: 'probe', parameters: { type: 'object', properties: {} }, ...(strict ? { strict } : {}) },
     };
-    const { body } = await send('/v1/chat/completions/render', { messages: PROBE, tools: [tool] });
-    const sampling = body?.sampling_params;
-    return (
-      isObject(sampling) &&
-      isObject(sampling.structured_outputs) &&
-      Object.values(sampling.structured_outputs).some(isSet)
-    );
+    return (await send('/v1/chat/completions/render', { messages: PROBE, tools: [tool] })).body;
   };
-  if (await isBound(false)) return 'always';
-  return (await isBound(true)) ? 'strict' : 'never';
+  const free = await rendered(false);
+  const ids = idsOf(free);
+  const showsTools = ids && !sameIds(ids, without);
+  if (isBound(free)) return { bindsTools: 'always', showsTools };
+  return { bindsTools: isBound(await rendered(true)) ? 'strict' : 'never', showsTools };
+}
+
+function isBound(rendered: JsonObject | null): boolean {
+  const sampling = rendered?.sampling_params;
+  return (
+    isObject(sampling) &&
+    isObject(sampling.structured_outputs) &&
+    Object.values(sampling.structured_outputs).some(isSet)
+  );
 }
 
 export function idsOf(rendered: JsonObject | null): number[] | null {

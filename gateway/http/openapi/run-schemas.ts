@@ -156,7 +156,15 @@ const shownCall = z.object({
     .describe(
       'Messages of its request after those of the call that it continues or shares some with; null: one that was sent before, too far back to be read here',
     ),
-  tools: z.array(z.unknown()).nullable().describe('Tools that the same call does not have'),
+  shares_tools: z
+    .object({ number: z.int(), tools: z.int() })
+    .nullable()
+    .describe('The call whose first tools its request has too, and how many'),
+  tools: z.array(z.unknown()).nullable().describe('The tools of its request after those; null: it brings none'),
+  tools_not_shown: z
+    .string()
+    .nullable()
+    .describe('A sentence, with what to do, when the model’s chat template shows it none of the request’s tools'),
   reply: z.unknown(),
   status: z.enum(CALL_STATUSES),
   http_status: z.int(),

@@ -12,6 +12,7 @@ import { readTrainableCalls } from '../../../store/queries/read-trainable-calls.
 import { readAttempts, readTurns, type ShownCall } from '../../../store/queries/read-turns.ts';
 import { readRefusals } from '../../../store/queries/refusals.ts';
 import { explainUntrainable } from '../../calls/sampling/explain-untrainable.ts';
+import { explainToolsNotShown } from '../../calls/sampling/tools-not-shown.ts';
 import { check } from '../../check.ts';
 import { Failure } from '../../failure.ts';
 import { jsonReply } from '../../reply-formats.ts';
@@ -114,7 +115,9 @@ const shown = (call: ShownCall) => ({
   continues: call.continues,
   shares: call.shares,
   messages: call.messages,
+  shares_tools: call.sharesTools,
   tools: call.tools,
+  tools_not_shown: explainToolsNotShown(call),
   reply: call.reply,
   status: call.status,
   http_status: call.httpStatus,

@@ -218,6 +218,7 @@ export async function recordConversation(
     callRecord({
       trialId,
       request: { messages: asked, tools },
+      sampling: { tools_not_shown: tools.length },
       base,
       parentId: base?.callId ?? null,
       continuation: base && 'clean',

@@ -80,4 +80,8 @@ function ToolCall({ call }: { call: unknown }) {
   );
 }
 
+/** Returns the name of a tool of a request; null is one that was sent before, too far back to be read here. */
+export const toolName = (tool: unknown): string =>
+  isObject(tool) && isObject(tool.function) ? asText(tool.function.name) : asText(tool);
+
 const asText = (value: unknown): string => (typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? ''));

@@ -5,11 +5,12 @@ import type { ShownCall, Transcript, TrialgateClient } from '../../../clients/ty
 import { count, duration, reward, taskName } from '../format.ts';
 import { Badge, outcomeWord } from '../parts/badge.tsx';
 import { Crumbs, groupPath, runPath } from '../parts/crumbs.tsx';
-import { Message, Text } from '../parts/message.tsx';
+import { Message, Text, toolName } from '../parts/message.tsx';
 import { Recorded } from '../parts/recorded.tsx';
 import { ShowAnswer } from '../parts/show-answer.tsx';
 import { TokensTab } from '../parts/tokens.tsx';
 import { hasEnded } from '../has-ended.ts';
+import { toolsOfCalls } from '../tools-of-calls.ts';
 import { useAnswer } from '../use-answer.ts';
 import { useTitle } from '../use-title.ts';
 import { useTop } from '../use-top.ts';
@@ -225,14 +226,31 @@ function Fact({ name, children }: { name: string; children: ReactNode }) {
 }
 
 type Item =
-  { kind: 'begin'; call: ShownCall } | { kind: 'message'; message: unknown } | { kind: 'reply'; call: ShownCall };
+  | { kind: 'begin'; call: ShownCall }
+  | { kind: 'tools'; call: ShownCall; tools: readonly unknown[] }
+  | { kind: 'message'; message: unknown }
+  | { kind: 'reply'; call: ShownCall };
 
 function itemsOf(calls: readonly ShownCall[]): Item[] {
-  return calls.flatMap((call): Item[] => [
-    ...(isTurn(call) ? [] : [{ kind: 'begin' as const, call }]),
-    ...call.messages.map((message) => ({ kind: 'message' as const, message })),
-    { kind: 'reply', call },
-  ]);
+  const lists = toolsOfCalls(calls);
+  let before: readonly unknown[] = [];
+  /** Returns the request's tools where they differ from those before; null elsewhere, and where the request is not kept. */
+  const changedBy = (call: ShownCall, i: number): readonly unknown[] | null => {
+    const tools = lists[i] ?? [];
+    const isRefused = call.status === 'failed' && call.http_status < 500;
+    if (isRefused || tools === before || JSON.stringify(tools) === JSON.stringify(before)) return null;
+    before = tools;
+    return tools;
+  };
+  return calls.flatMap((call, i): Item[] => {
+    const tools = changedBy(call, i);
+    return [
+      ...(isTurn(call) ? [] : [{ kind: 'begin' as const, call }]),
+      ...(tools ? [{ kind: 'tools' as const, call, tools }] : []),
+      ...call.messages.map((message) => ({ kind: 'message' as const, message })),
+      { kind: 'reply', call },
+    ];
+  });
 }
 
 /** True when a call goes on from the one right before it, or is the first, as most are. */
@@ -267,7 +285,6 @@ function TranscriptTab({ trial }: { trial: WholeTranscript }) {
   if (items.length === 0) return <p className="hint">This attempt has made no call.</p>;
   return (
     <>
-      {trial.calls[0]?.tools && <Tools tools={trial.calls[0].tools} />}
       <div ref={place} className="list" style={{ height: list.getTotalSize() }} role="region" aria-label="Transcript">
         {list.getVirtualItems().map((row) => {
           const item = items[row.index];
@@ -300,17 +317,29 @@ function TranscriptTab({ trial }: { trial: WholeTranscript }) {
   );
 }
 
-function Tools({ tools }: { tools: unknown[] }) {
+/** The tools of a request as sent. */
+function Tools({ tools, notShown }: { tools: readonly unknown[]; notShown: string | null }) {
+  if (tools.length === 0) return <p className="hint">From here on the requests have no tools.</p>;
   return (
-    <details>
-      <summary>{count(tools.length, 'tool')}</summary>
-      <Text text={JSON.stringify(tools, null, 2)} />
-    </details>
+    <>
+      <details>
+        <summary>
+          {count(tools.length, 'tool')}: <Recorded text={tools.map(toolName).join(', ')} />
+        </summary>
+        <Text text={JSON.stringify(tools, null, 2)} />
+      </details>
+      {notShown !== null && (
+        <p className="trouble">
+          Not shown to the model: <Recorded text={notShown} />
+        </p>
+      )}
+    </>
   );
 }
 
 function Shown({ item }: { item: Item }) {
   if (item.kind === 'begin') return <p className="begin">{beginOf(item.call)}</p>;
+  if (item.kind === 'tools') return <Tools tools={item.tools} notShown={item.call.tools_not_shown} />;
   if (item.kind === 'message') return <Message message={item.message} />;
   const { call } = item;
   const facts = [
