@@ -37,8 +37,10 @@ beforeAll(async () => {
   vi.stubEnv('PATH', `${slurm.bin}:${path}`);
   backend = await openBackend({ kind: 'slurm' });
 });
-afterEach(() => {
-  if (!skipped) vi.stubEnv('PATH', `${slurm.bin}:${path}`);
+afterEach(async () => {
+  if (skipped) return;
+  vi.stubEnv('PATH', `${slurm.bin}:${path}`);
+  await slurm.resume();
 });
 afterAll(async () => {
   vi.unstubAllEnvs();

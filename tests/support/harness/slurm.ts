@@ -39,6 +39,8 @@ export type Slurm = {
   bin: string;
   /** Runs a client and returns what it printed. */
   ask: (program: string, ...args: string[]) => Promise<string>;
+  /** Gives a drained node its jobs again, as its administrator does. SLURM 22.05 may drain it ("Kill task failed") when a cancel meets the start of a step. */
+  resume: () => Promise<void>;
 } & AsyncDisposable;
 
 /** Returns why SLURM cannot be started here; null where it can. */
@@ -93,6 +95,10 @@ export async function startSlurm(signal: AbortSignal): Promise<Slurm> {
     if (groups) removeGroups(`slurm_${node}`);
     rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
   };
+  const resume = async (): Promise<void> => {
+    if ((await ask('sinfo', '--noheader', '--format=%T')).includes('drain'))
+      await ask('scontrol', 'update', `nodename=${node}`, 'state=resume');
+  };
   const working = (probe: () => Promise<boolean> | boolean): Promise<unknown> =>
     until(() => {
       const dead = programs.find(({ child }) => child.exitCode !== null || child.signalCode !== null);
@@ -114,7 +120,7 @@ export async function startSlurm(signal: AbortSignal): Promise<Slurm> {
     await remove();
     throw error;
   }
-  return { bin: join(folder, 'bin'), ask, [Symbol.asyncDispose]: remove };
+  return { bin: join(folder, 'bin'), ask, resume, [Symbol.asyncDispose]: remove };
 }
 
 type Program = { child: ChildProcess; ended: Promise<unknown>; said: () => string };
