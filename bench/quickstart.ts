@@ -83,7 +83,7 @@ const file = runs > 1 ? 'quickstarts.txt' : 'quickstart.txt';
 const details = ended.map(({ lines }, index) =>
   runs > 1 ? `run ${index + 1}\n${lines.join('\n')}` : lines.join('\n'),
 );
-if (process.exitCode === 0 || runs > 1)
+if (ended.length === runs && !signal.aborted && (process.exitCode === 0 || runs > 1))
   writeFileSync(
     join(REPOSITORY, 'bench/results', file),
     [JSON.stringify(provenance(), null, 2), ...(runs > 1 ? [summary] : []), ...details].join('\n\n').concat('\n'),

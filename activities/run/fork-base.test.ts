@@ -61,7 +61,7 @@ test('a fork of a version whose trainer state was pruned is refused, and the err
   await expect(made).rejects.toMatchObject({
     code: 'bad_input',
     message: expect.stringMatching(
-      /of long@3 would .* was pruned: .*`keep_trainer_state: all`.* Versions with a state: 4\. "npx trialgate export long@3 FOLDER"/,
+      /of long@3 would .* was pruned: .*`keep_trainer_state: all`.* Versions with a state, .*: 4\. "npx trialgate export long@3 FOLDER"/,
     ),
   });
   expect(await db.select().from(runs).where(eq(runs.id, 'branch'))).toEqual([]);

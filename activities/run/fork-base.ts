@@ -24,13 +24,7 @@ export type Fork = {
  * @throws TrialgateError `bad_input` when the run exists, or when there is no such version, checkpoint or state; then nothing is written
  */
 export async function forkBase(db: Database, { runId, config, from, rescores, also }: Fork): Promise<void> {
-  const versions = await db
-    .select()
-    .from(policyVersions)
-    .where(eq(policyVersions.runId, from.runId))
-    .orderBy(asc(policyVersions.version));
-  const parent = versions.find(({ version }) => version === from.version);
-  if (!parent || !(await canBeForked(parent))) throw await refusal(from, versions);
+  const parent = await requireForkable(db, from);
   const exists = new TrialgateError('bad_input', `run ${runId} exists: choose another --run`);
   if ((await db.select({ id: runs.id }).from(runs).where(eq(runs.id, runId))).length > 0) throw exists;
   requireSameAdapter(await readRun(db, from.runId), config, from);
@@ -48,6 +42,21 @@ export async function forkBase(db: Database, { runId, config, from, rescores, al
     );
     await also?.(tx);
   });
+}
+
+/**
+ * Returns the version that a fork or a rescoring begins from.
+ * @throws TrialgateError `bad_input` when there is no such version, or its checkpoint or trainer's state is not there
+ */
+export async function requireForkable(db: Database, from: Fork['from']): Promise<Version> {
+  const versions = await db
+    .select()
+    .from(policyVersions)
+    .where(eq(policyVersions.runId, from.runId))
+    .orderBy(asc(policyVersions.version));
+  const parent = versions.find(({ version }) => version === from.version);
+  if (!parent || !(await canBeForked(parent))) throw await refusal(from, versions);
+  return parent;
 }
 
 /** @throws TrialgateError `bad_input` when a fork has other LoRA settings than the version that it goes on with */
@@ -75,7 +84,7 @@ async function refusal(from: Fork['from'], versions: Version[]): Promise<Trialga
     const name = weightVersionOf(from.runId, from.version);
     return new TrialgateError(
       'bad_input',
-      `a fork or a rescoring of ${name} would go on with its trainer's state, which was pruned: the run keeps only that of its newest version (\`keep_trainer_state: all\` keeps all). Versions with a state: ${there}. "npx trialgate export ${name} FOLDER" writes a folder that can be the \`model\` of a new run, which begins with these weights and a new optimizer`,
+      `a fork or a rescoring of ${name} would go on with its trainer's state, which was pruned: the run keeps only that of its newest version (\`keep_trainer_state: all\` keeps all). Versions with a state, which can be forked and whose iterations can be rescored: ${there}. "npx trialgate export ${name} FOLDER" writes a folder that can be the \`model\` of a new run, which begins with these weights and a new optimizer`,
     );
   }
   const what = known ? missingCheckpoint(known) : `run ${from.runId} has no policy version ${from.version}`;

@@ -36,10 +36,14 @@ export const hasCheckpoint = (folder: string): Promise<boolean> => exists(join(f
 /** Returns true when the trainer's state of a checkpoint was removed for good (`keep_trainer_state`); its weights are there. */
 export const isStatePruned = (folder: string): Promise<boolean> => exists(join(folder, 'trainer', 'pruned'));
 
+const isStateWritten = (folder: string): Promise<boolean> => exists(join(folder, 'trainer', 'state.json'));
+
 /** Returns the folders from which the trainer's state of a checkpoint is computed again: none if its state is written, or was pruned. */
 export async function replayedFrom(folder: string): Promise<string[]> {
-  const isWritten = await exists(join(folder, 'trainer', 'state.json'));
-  const manifest = isWritten || (await isStatePruned(folder)) ? null : await readManifest(folder).catch(() => null);
+  const manifest =
+    (await isStateWritten(folder)) || (await isStatePruned(folder))
+      ? null
+      : await readManifest(folder).catch(() => null);
   if (!manifest?.replay) return [];
   const parent = join(dirname(folder), manifest.replay.parent);
   return [parent, ...(await replayedFrom(parent))];
@@ -55,11 +59,16 @@ export const linkCheckpoint = (source: string, runId: string): Promise<string> =
 /** Links a checkpoint as this version of the run, and those from which its trainer's state is computed under their own versions. */
 async function linkAs(source: string, runId: string, version: number | null): Promise<string> {
   const manifest = await readManifest(source);
-  const [before] = await replayedFrom(source);
+  const [replayed] = await replayedFrom(source);
+  // Where its own state has been written meanwhile, that of the one before may be pruned already.
+  const before = replayed
+    ? await linkAs(replayed, runId, null).catch(async (error: unknown) => {
+        if (await isStateWritten(source)) return null;
+        throw error;
+      })
+    : null;
   const replay =
-    before && manifest.replay
-      ? { ...manifest.replay, parent: basename(await linkAs(before, runId, null)), batch_path: BATCH }
-      : manifest.replay;
+    before && manifest.replay ? { ...manifest.replay, parent: basename(before), batch_path: BATCH } : manifest.replay;
   const key = createHash('sha256').update(`fork\n${runId}\n${manifest.checkpoint_sha256}`).digest('hex').slice(0, 32);
   const target = join(dirname(source), key);
   if (await hasCheckpoint(target)) return target;

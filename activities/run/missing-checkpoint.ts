@@ -25,6 +25,6 @@ export async function requireNotPruned(db: Executor, runId: string, version: num
   if (row && row.prunedAt !== null)
     throw new TrialgateError(
       'bad_input',
-      `the iteration cannot run again: ${missingCheckpoint(row)}. "npx trialgate fork ${runId}@VERSION" goes on from a version that is left`,
+      `the iteration cannot run again: ${missingCheckpoint(row)}. "npx trialgate fork ${runId}@VERSION" goes on from a version that has its trainer's state, such as the last`,
     );
 }

@@ -2,11 +2,14 @@ import { existsSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import { capture } from '../checks/capture.ts';
+import { capture, lastLine } from '../checks/capture.ts';
 import { INSTALLS } from '../folders.ts';
 import { cachedModel } from './hub-cache.ts';
 
 type Trained = Pick<RunConfig, 'model' | 'trainer_server' | 'lora_rank' | 'lora_alpha' | 'target_modules' | 'seed'>;
+
+/** The exit code of `gpu-workers/trialgate_gpu/check_model.py` for a model that cannot be trained. Any other failure is no reason against a run. */
+const REFUSED = 3;
 
 /**
  * Checks that our trainer supports a run's model, and that the model has the layers of `target_modules`, before anything is started. It reads only the
@@ -19,6 +22,10 @@ export async function requireTrainable(config: Trained, home: string, signal: Ab
   if (server !== null || folder === null || !existsSync(folder) || !existsSync(INSTALLS.python)) return;
   const settings = JSON.stringify({ lora_rank, lora_alpha, target_modules, seed });
   const command = [INSTALLS.python, '-m', 'trialgate_gpu.check_model', folder, settings];
-  const { stdout } = await capture(command, signal, { PYTHONPATH: INSTALLS.gpuWorkers });
-  if (stdout !== '') throw new TrialgateError('bad_input', stdout.trim());
+  const { code, stdout } = await capture(command, signal, { PYTHONPATH: INSTALLS.gpuWorkers });
+  if (code === REFUSED)
+    throw new TrialgateError(
+      'bad_input',
+      `${lastLine(stdout)} (--no-check leaves it to the trainer when the run starts)`,
+    );
 }

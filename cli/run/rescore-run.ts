@@ -2,7 +2,7 @@ import { WorkflowIdReusePolicy } from '@temporalio/common';
 import type { Client } from '@temporalio/client';
 import { and, eq } from 'drizzle-orm';
 import { copyBatch, openBatch } from '../../activities/batch/copy-batch.ts';
-import { forkBase } from '../../activities/run/fork-base.ts';
+import { forkBase, requireForkable } from '../../activities/run/fork-base.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
@@ -34,6 +34,8 @@ export async function rescoreRun(
     const message = `no trial of iteration ${iteration} has a reward named ${unknown.join(' or ')}; its rewards are: ${opened.rewards.join(', ')}`;
     throw new TrialgateError('bad_input', message);
   }
+  // A refusal must leave no copy of the batch.
+  await requireForkable(db, { runId: from, version: take.policyVersion });
   const here = { runId, iteration: 0, take: 1 };
   const { createdAt: _, ...made } = { ...batch, ...here, ...(await copyBatch(opened, runId)) };
   await forkBase(db, {

@@ -109,21 +109,17 @@ def work(task, model):
     urllib.request.urlopen(urllib.request.Request(f"{model.base_url}/chat/completions", body, headers)).read()
 `;
 
-test('the check says how long its trial took and how fast the engines answered it, and warns where one reply takes most of a trial’s time', async () => {
+test('the check says how long its trial took and how fast the engines answered it', async () => {
   await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
-  expect(await tried({ agent: ASKS })).toMatch(/^agents and verifiers work \(1 trial tried in \d+ s, \d+ tokens\/s\)$/);
-  expect(said.filter((line) => line.startsWith('WARNING'))).toEqual([]);
-  gateway.engine.delay = 100;
-  await tried({ agent: ASKS, settings: { max_response_length: 100_000 } });
-  expect(said.at(-1)).toMatch(
-    /^WARNING: the engines make \d\.\d tokens\/s for one call alone, so a reply of max_response_length 100000 takes \d+ s, and a trial has 600 s/,
+  expect(await tried({ agent: ASKS })).toMatch(
+    /^agents and verifiers work \(1 trial tried in \d+ s, [\d.]+ tokens\/s\)$/,
   );
 });
 
 test('engines that answer no call of the check in its time are the reason that is said, and not the agent', async () => {
   await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
   gateway.engine.fault = 'hang';
-  await expect(tried({ agent: ASKS, settings: { deadlines: { trial: 1 } } })).rejects.toThrow(
+  await expect(tried({ agent: ASKS, settings: { deadlines: { trial: 5 } } })).rejects.toThrow(
     /^the engines gave the agent solve no reply in \d+ s, .*--no-check/,
   );
 });

@@ -10,7 +10,7 @@ import { DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
 import { readTrialRecord, toolNotices } from '../show/trial-transcript.ts';
 import { toolParserAdvice } from './restart-engine.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
-import { slowEngineWarning, speedInWords, tokensPerSecond, type TriedSpeed } from './tried-speed.ts';
+import { sampledIn, slowEngineWarning, speedInWords, type TriedSpeed } from './tried-speed.ts';
 import { NO_CHECK, tryWithoutEngine } from './try-without-engine.ts';
 
 /** An agent that still works after this time has shown that it starts. */
@@ -83,19 +83,19 @@ async function requireWorking(id: string, { db, report }: TryoutPlace): Promise<
   const { outcome, reason, agent_name: agent, task, calls: made } = trial;
   const speed = {
     seconds: ((trial.sealedAt ?? new Date()).getTime() - trial.attemptOpenedAt.getTime()) / 1000,
-    tokensPerSecond: tokensPerSecond(made),
+    sampled: sampledIn(made),
   };
   for (const notice of toolNotices(made)) report(`WARNING: agent ${agent ?? ''}: ${notice}`);
   if (outcome === 'scored' || outcome === 'truncated') return speed;
   // An agent may fail because of the model's reply. Then it still works.
-  const wasAnswered = made.some(({ status }) => status === 'completed');
+  const wasAnswered = speed.sampled !== null || made.some(({ status }) => status === 'completed');
   if ((outcome === 'agent_error' || outcome === 'timed_out') && wasAnswered) return speed;
-  if (outcome === 'timed_out' && made.length > 0)
+  const failed = made.find(({ status, reason: why }) => status === 'failed' && why !== null);
+  if (outcome === 'timed_out' && made.length > 0 && !failed)
     throw new TrialgateError(
       'engine_unavailable',
       `the engines gave the agent ${agent ?? ''} no reply in ${Math.round(speed.seconds)} s, though nothing else of Trialgate asked them. Look at their log ("npx trialgate logs"), at what else uses this machine, and at the dtype ("npx trialgate doctor"); ${NO_CHECK}`,
     );
-  const failed = made.find(({ status, reason: why }) => status === 'failed' && why !== null);
   const advice = failed && toolParserAdvice(failed);
   const what =
     outcome === 'verifier_error'

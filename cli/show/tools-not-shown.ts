@@ -1,4 +1,4 @@
-import { and, count, eq, sql } from 'drizzle-orm';
+import { and, count, eq, isNull, sql } from 'drizzle-orm';
 import { explainToolsNotShown } from '../../gateway/calls/sampling/tools-not-shown.ts';
 import type { Database } from '../../store/database.ts';
 import { calls, trials } from '../../store/schema.ts';
@@ -13,7 +13,7 @@ export function readToolsNotShown(db: Database, runId: string): Promise<ToolsNot
     .select({ agent: trials.agent, tools, calls: count() })
     .from(calls)
     .innerJoin(trials, eq(trials.id, calls.trialId))
-    .where(and(eq(trials.runId, runId), sql`${calls.sampling} ? 'tools_not_shown'`))
+    .where(and(eq(trials.runId, runId), isNull(calls.choiceOf), sql`${calls.sampling} ? 'tools_not_shown'`))
     .groupBy(trials.agent)
     .orderBy(trials.agent);
 }

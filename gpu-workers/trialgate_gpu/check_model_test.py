@@ -26,6 +26,12 @@ def test_a_layer_that_the_model_does_not_have_is_refused_with_those_that_it_has(
         check_model(tiny_model, LORA | {"target_modules": ["q_proj", "c_attn"]})
 
 
+def test_a_model_with_code_of_its_own_is_refused_without_a_question(tiny_model, tmp_path):
+    own = {"auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.Own"}, "model_type": "own"}
+    with pytest.raises(GpuWorkerError, match="cannot be trained"):
+        check_model(with_setting(tiny_model, tmp_path / "own", **own), {"lora_rank": 0})
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

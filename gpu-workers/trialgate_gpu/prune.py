@@ -51,7 +51,7 @@ def prune_states(home: Path, run_id: str, parent: Path) -> None:
     folder = home / "checkpoints" / parent.resolve().name
     *_, oldest = folder, *replayed_from(folder, manifests)
     linked = _linked(run_id, manifests)
-    if not has_state(oldest) or oldest in linked or manifests[oldest].run_id != run_id:
+    if not has_state(oldest) or oldest in linked or oldest not in manifests or manifests[oldest].run_id != run_id:
         return
     # Version 0 of a model needs no state. That of a fork has one, or is computed again from the linked checkpoints.
     of_run = [(m.version, each) for each, m in manifests.items() if m.run_id == run_id and m.replay]

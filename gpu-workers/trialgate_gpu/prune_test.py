@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import signal
@@ -56,6 +57,18 @@ def test_with_keep_trainer_state_all_every_checkpoint_keeps_it_and_the_setting_m
     assert numbers(made, has_state) == [3, 4]
     one, other = settings_with(keep_trainer_state="all"), settings_with()
     assert step_key("parent", "batch", one) == step_key("parent", "batch", other)
+
+
+def test_a_step_of_an_earlier_release_whose_settings_lack_keep_trainer_state_is_computed_again(make_run, trainer):
+    run = make_run()
+    made = steps(run, trainer, 1, save_optimizer_every=2)
+    path = made[1] / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["replay"]["trainer"]["keep_trainer_state"]
+    path.write_text(json.dumps(manifest))
+    assert numbers(made, has_state) == []
+    made += steps(run, fresh(), 2, made)[2:]
+    assert numbers(made, has_state) == [2]
 
 
 def test_a_step_from_the_parent_of_the_newest_version_as_after_a_redo_finds_its_state_and_an_older_one_is_refused(

@@ -111,7 +111,8 @@ class Trainer:
         progress.show("replay", version=made.version)
         with progress.timed("replay"):
             try:
-                settings = parse_settings(made.replay["trainer"])
+                # A step that an earlier release made has no settings that are new.
+                settings = parse_settings({"keep_trainer_state": "newest"} | made.replay["trainer"])
                 # The path in a fork is relative to its folder, which has a link to the batch.
                 batch = made.replay | {"batch_path": folder / made.replay["batch_path"]}
                 self._update(self._state, batch, settings, parent, made.key, progress)

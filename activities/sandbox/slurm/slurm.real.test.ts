@@ -37,10 +37,8 @@ beforeAll(async () => {
   vi.stubEnv('PATH', `${slurm.bin}:${path}`);
   backend = await openBackend({ kind: 'slurm' });
 });
-afterEach(async () => {
-  if (skipped) return;
-  vi.stubEnv('PATH', `${slurm.bin}:${path}`);
-  await slurm.resume();
+afterEach(() => {
+  if (!skipped) vi.stubEnv('PATH', `${slurm.bin}:${path}`);
 });
 afterAll(async () => {
   vi.unstubAllEnvs();

@@ -34,6 +34,20 @@ test.each([
   expect((await trial.calls())[0]?.sampling['tools_not_shown']).toBe(notShown);
 });
 
+test('an engine whose chat template fails on the probe’s tool keeps its other traits, and nothing is said of tools', async () => {
+  await context.serve({
+    before: ({ path, body, response }) => {
+      if (path === '/tokenize' && 'tools' in body) response.writeHead(500).end('{}');
+    },
+  });
+  const trial = await context.trial();
+  await (await trial.chat({ messages: [ask('look')], ...NEUTRAL })).text();
+  await (await trial.chat({ messages: [ask('look')], ...NEUTRAL, tools: TOOLS })).text();
+  const [plain, withTools] = await trial.calls();
+  expect([plain?.status, plain?.untrainable]).toEqual(['completed', null]);
+  expect(withTools?.sampling).not.toHaveProperty('tools_not_shown');
+});
+
 /** Collects what the engine is asked. */
 function asked(): { path: string; body: JsonObject }[] {
   const all: { path: string; body: JsonObject }[] = [];

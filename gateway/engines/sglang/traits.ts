@@ -6,7 +6,11 @@ import { getJson } from '../get-json.ts';
 import { idsIn } from '../read-sampled.ts';
 
 const PROBE = [{ role: 'user', content: 'x' }];
-const TOOL = { type: 'function', function: { name: 'probe', parameters: { type: 'object', properties: {} } } };
+// Some templates need a tool's description.
+const TOOL = {
+  type: 'function',
+  function: { name: 'probe', description: 'probe', parameters: { type: 'object', properties: {} } },
+};
 
 /** Tool parsers that take calls out of a text although the request has no tools. */
 const ALWAYS_PARSES = new Set(['minimax-m3', 'response_template']);
@@ -15,14 +19,19 @@ const ALWAYS_BINDS = new Set(['glm47', 'inkling', 'kimi_k3', 'response_template'
 
 /** Returns null when the engine does not tokenize a chat, or its template has no clear end of a reply. Rejects when it cannot be reached. */
 export async function readTraits(connection: EngineConnection, signal: AbortSignal): Promise<EngineTraits | null> {
-  const render = async (body: JsonObject) => {
+  const tokenize = async (body: JsonObject) => {
     const reply = await connection.ask({ method: 'POST', path: '/tokenize', body: JSON.stringify(body), signal });
-    if (reply.status >= 500) throw new Error(`${connection.url}/tokenize answered ${reply.status}`);
-    return idsIn(parseObject(await readText(reply.body))?.tokens);
+    return { status: reply.status, ids: idsIn(parseObject(await readText(reply.body))?.tokens) };
+  };
+  const render = async (body: JsonObject) => {
+    const { status, ids } = await tokenize(body);
+    if (status >= 500) throw new Error(`${connection.url}/tokenize answered ${status}`);
+    return ids;
   };
   const [open, withTool, closed, info, server] = await Promise.all([
     render({ messages: PROBE, add_generation_prompt: true }),
-    render({ messages: PROBE, tools: [TOOL], add_generation_prompt: true }),
+    // A template that fails on this tool answers with 500, and says nothing of requests without tools.
+    tokenize({ messages: PROBE, tools: [TOOL], add_generation_prompt: true }),
     render({ messages: [...PROBE, { role: 'assistant', content: '' }], add_generation_prompt: false }),
     getJson(connection, '/model_info', signal),
     getJson(connection, '/server_info', signal),
@@ -35,7 +44,7 @@ export async function readTraits(connection: EngineConnection, signal: AbortSign
     stopsByIds: true,
     ...returnedBy(isObject(server) ? server : {}),
     bindsTools: bindsTools(tools),
-    showsTools: withTool && !sameIds(withTool, open),
+    showsTools: withTool.ids && !sameIds(withTool.ids, open),
   };
 }
 

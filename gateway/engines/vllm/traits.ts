@@ -71,7 +71,13 @@ async function readOfTools(send: Post, without: number[]): Promise<Pick<EngineTr
   const rendered = async (strict: boolean) => {
     const tool = {
       type: 'function',
-      function: { name: 'probe', parameters: { type: 'object', properties: {} }, ...(strict ? { strict } : {}) },
+      function: {
+        name: 'probe',
+        // Some templates need it.
+        description: 'probe',
+        parameters: { type: 'object', properties: {} },
+        ...(strict ? { strict } : {}),
+      },
     };
     return (await send('/v1/chat/completions/render', { messages: PROBE, tools: [tool] })).body;
   };

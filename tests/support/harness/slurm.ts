@@ -39,8 +39,6 @@ export type Slurm = {
   bin: string;
   /** Runs a client and returns what it printed. */
   ask: (program: string, ...args: string[]) => Promise<string>;
-  /** Gives a drained node its jobs again, as its administrator does. SLURM 22.05 may drain it ("Kill task failed") when a cancel meets the start of a step. */
-  resume: () => Promise<void>;
 } & AsyncDisposable;
 
 /** Returns why SLURM cannot be started here; null where it can. */
@@ -84,6 +82,7 @@ export async function startSlurm(signal: AbortSignal): Promise<Slurm> {
   const ask = async (program: string, ...args: string[]): Promise<string> =>
     (await run(join(folder, 'bin', program), args, { timeout: 20_000 })).stdout;
   const remove = async (): Promise<void> => {
+    clearInterval(resuming);
     await ask('scancel', '--signal=KILL', `--user=${userInfo().uid}`).catch(() => '');
     await until(async () => (await ask('squeue', '--noheader').catch(() => '')).trim() === '', 10_000).catch(() => {});
     for (const { child, ended } of programs.toReversed()) {
@@ -95,6 +94,8 @@ export async function startSlurm(signal: AbortSignal): Promise<Slurm> {
     if (groups) removeGroups(`slurm_${node}`);
     rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
   };
+  // SLURM 22.05 may drain the node ("Kill task failed") when a cancel meets the start of a step. An administrator resumes it then.
+  const resuming = setInterval(() => void resume().catch(() => {}), 2000);
   const resume = async (): Promise<void> => {
     if ((await ask('sinfo', '--noheader', '--format=%T')).includes('drain'))
       await ask('scontrol', 'update', `nodename=${node}`, 'state=resume');
@@ -120,7 +121,7 @@ export async function startSlurm(signal: AbortSignal): Promise<Slurm> {
     await remove();
     throw error;
   }
-  return { bin: join(folder, 'bin'), ask, resume, [Symbol.asyncDispose]: remove };
+  return { bin: join(folder, 'bin'), ask, [Symbol.asyncDispose]: remove };
 }
 
 type Program = { child: ChildProcess; ended: Promise<unknown>; said: () => string };

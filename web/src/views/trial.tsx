@@ -227,7 +227,7 @@ function Fact({ name, children }: { name: string; children: ReactNode }) {
 
 type Item =
   | { kind: 'begin'; call: ShownCall }
-  | { kind: 'tools'; call: ShownCall; tools: readonly unknown[] }
+  | { kind: 'tools'; tools: readonly unknown[]; notShown: string | null }
   | { kind: 'message'; message: unknown }
   | { kind: 'reply'; call: ShownCall };
 
@@ -242,11 +242,20 @@ function itemsOf(calls: readonly ShownCall[]): Item[] {
     before = tools;
     return tools;
   };
+  /** The engine of a call that failed may not have been known, so the next call with the same tools tells it too. */
+  const notShownFrom = (first: number): string | null => {
+    const same = (i: number) => JSON.stringify(lists[i] ?? []) === JSON.stringify(lists[first] ?? []);
+    for (let i = first; i < calls.length && same(i); i++) {
+      const notShown = calls[i]?.tools_not_shown;
+      if (notShown) return notShown;
+    }
+    return null;
+  };
   return calls.flatMap((call, i): Item[] => {
     const tools = changedBy(call, i);
     return [
       ...(isTurn(call) ? [] : [{ kind: 'begin' as const, call }]),
-      ...(tools ? [{ kind: 'tools' as const, call, tools }] : []),
+      ...(tools ? [{ kind: 'tools' as const, tools, notShown: notShownFrom(i) }] : []),
       ...call.messages.map((message) => ({ kind: 'message' as const, message })),
       { kind: 'reply', call },
     ];
@@ -339,7 +348,7 @@ function Tools({ tools, notShown }: { tools: readonly unknown[]; notShown: strin
 
 function Shown({ item }: { item: Item }) {
   if (item.kind === 'begin') return <p className="begin">{beginOf(item.call)}</p>;
-  if (item.kind === 'tools') return <Tools tools={item.tools} notShown={item.call.tools_not_shown} />;
+  if (item.kind === 'tools') return <Tools tools={item.tools} notShown={item.notShown} />;
   if (item.kind === 'message') return <Message message={item.message} />;
   const { call } = item;
   const facts = [
