@@ -10,20 +10,21 @@ import { REPOSITORY } from '../../../core/repository.ts';
 import { LoadingEngine } from '../fakes/loading-engine.ts';
 import { ADMIN_KEY, TestGateway } from '../harness/gateways.ts';
 import { TRL_ENVIRONMENT } from '../harness/trl-environment.ts';
-import { useDatabase } from '../harness/use-database.ts';
+import type { TestPostgres } from '../harness/postgres.ts';
+import { useServer } from '../harness/use-database.ts';
 
 const said = z.record(z.string(), z.unknown());
 /** What each case said, by its name. */
 export type Said = z.output<typeof said>;
 
-class GatewayOfTrainer extends TestGateway {
+class GatewayOfTrainer extends TestGateway<TestPostgres> {
   override async openEngine(): Promise<void> {
     this.engine = await new LoadingEngine().start();
   }
 }
 
 export type TrlCases = {
-  gateway: TestGateway;
+  gateway: TestGateway<TestPostgres>;
   /** The temporary folder of the program. */
   readonly temporary: string;
   /** Runs the cases of `clients/trl/misuse.py`, all or `only` these. */
@@ -32,7 +33,8 @@ export type TrlCases = {
 
 /** Gives a test file a gateway and an engine for the program that trains with TRL and does it in wrong ways. */
 export function useTrlCases(): TrlCases {
-  const gateway = useDatabase(new GatewayOfTrainer());
+  // The files with real parts share no server.
+  const gateway = useServer(new GatewayOfTrainer());
   let temporary = '';
   beforeAll(async () => {
     temporary = await mkdtemp(join(tmpdir(), 'trialgate-misuse-'));
