@@ -130,7 +130,13 @@ export class Call {
 }
 
 /** That of a call that no engine has. */
-export const NO_PROGRESS: Progress = { placed: null, result: EMPTY_RESULT, parent: null, firstTokenAt: null };
+export const NO_PROGRESS: Progress = {
+  placed: null,
+  result: EMPTY_RESULT,
+  parent: null,
+  showsMedia: false,
+  firstTokenAt: null,
+};
 
 /** A shared value, because an error with a stack for each call would cost more than the rest of its end. */
 const OVER = new Error('the call is over');

@@ -1,4 +1,5 @@
 import type { KeepThinking } from '../../core/sampling-choices.ts';
+import { showsMedia } from '../engines/adapt-messages.ts';
 import { EMPTY_RESULT, sampledTokens, type CallResult } from '../engines/call-result.ts';
 import type { Answer, Chunk } from '../engines/engine.ts';
 import { EngineFailed } from '../engines/engine-failed.ts';
@@ -21,6 +22,8 @@ export type Progress = {
   result: CallResult;
   /** The turn whose ids it continues, if several have the request's text. */
   parent: RecordedTurn | null;
+  /** True when the engine got an image, a sound, a video or a file. */
+  showsMedia: boolean;
   firstTokenAt: Date | null;
 };
 
@@ -33,6 +36,7 @@ export class Generation {
   #placed: Placed | null = null;
   #exchange: Exchange | null = null;
   #answer: Answer | null = null;
+  #showsMedia = false;
 
   constructor(deps: CallDeps, call: Call) {
     this.#deps = deps;
@@ -50,6 +54,7 @@ export class Generation {
       placed: this.#placed,
       result: this.#answer?.sampled() ?? EMPTY_RESULT,
       parent: this.#answer?.parent ?? null,
+      showsMedia: this.#showsMedia,
       firstTokenAt: null,
     };
   }
@@ -132,6 +137,7 @@ export class Generation {
     };
     const { body, leftOut } = await engine.prepare(lease, asked);
     this.#reportLeftOut(leftOut);
+    this.#showsMedia = showsMedia(body);
     const answer = await engine.generate(exchange, asked, body);
     return (this.#answer = limitsCalls(request.body) ? withOneCall(answer, (index) => call.noteCut(index)) : answer);
   }

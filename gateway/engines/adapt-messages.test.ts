@@ -29,7 +29,7 @@ const IMAGE = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==
 const FILE = { type: 'file', file: { filename: 'a.pdf', file_data: 'data:application/pdf;base64,AA==' } };
 
 test.each([true, false])(
-  'the gateway records images and files, and sends them only to an engine whose model takes them (text alone: %s)',
+  'the gateway records images and files, sends them only to an engine whose model takes them, and marks calls that show them as untrainable (text alone: %s)',
   async (textAlone) => {
     const asked: unknown[] = [];
     gateway.toy.fault = (path) => (textAlone && path === '/tokenize' ? 400 : null);
@@ -51,6 +51,9 @@ test.each([true, false])(
     expect(asked[0]).toEqual(textAlone ? ['look', 'read'] : looking.map(({ content }) => content));
     const calls = await trial.calls();
     expect(calls[0]?.request.messages).toEqual(looking);
+    // The trainer computes text alone.
+    const untrainable = textAlone ? null : 'media_shown';
+    expect(calls.map((each) => each.untrainable)).toEqual([untrainable, untrainable]);
     if (textAlone) expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'clean']);
     const counts = await gateway.metrics();
     expect([counts['trialgate_left_out_total{type="image"}'], counts['trialgate_left_out_total{type="file"}']]).toEqual(

@@ -165,19 +165,19 @@ export const isResultWithMedia = (message: unknown): message is JsonObject =>
 export const hasMedia = (messages: readonly unknown[]): boolean =>
   messages.some((message) => isObject(message) && parts(message).some(isMedia));
 
+/** True when a message shows the model something that is no text. The trainer, which has token ids alone, cannot compute such a call again. */
+export const showsMedia = ({ messages }: JsonObject): boolean =>
+  Array.isArray(messages) && messages.some((message) => isObject(message) && parts(message).some(isSeen));
+
+const EMBEDDED = new Set(['image_pil', 'image_embeds', 'audio_embeds', 'prompt_embeds']);
+const isSeen = (part: JsonObject): boolean =>
+  [isImage, isFile, isAudio, isVideo].some((is) => is(part)) || EMBEDDED.has(String(part.type));
+
 const isMedia = ({ type }: JsonObject): boolean => !TEXTS.has(String(type)) && type !== 'tool_reference';
 const TEXTS = new Set(['text', 'refusal', 'thinking']);
 
 /** Types that are passed on: engines' own names of what they read, and parts without a type. */
-const PASSED = new Set([
-  'undefined',
-  'input_text',
-  'output_text',
-  'image_pil',
-  'image_embeds',
-  'audio_embeds',
-  'prompt_embeds',
-]);
+const PASSED = new Set(['undefined', 'input_text', 'output_text', ...EMBEDDED]);
 
 /** True when no engine refuses the message for its form. Most requests have only such messages and need no closer look. */
 const isPlain = (message: unknown, messageIndex: number): boolean =>

@@ -35,7 +35,7 @@ export type Ending = {
 /** Builds the database record of a finished call. For a request that the engine or the gateway refused, the record keeps the digest and the size. */
 export function recordOf(
   call: Call,
-  { placed, result, parent, firstTokenAt }: Progress,
+  { placed, result, parent, showsMedia, firstTokenAt }: Progress,
   { published, mode, ...end }: Ending,
 ): CallRecord {
   const { id, trial, request, sampled, reservation, startedAt } = call;
@@ -73,7 +73,7 @@ export function recordOf(
           ? call.isCut(index)
             ? CALLS_NOT_SHOWN
             : (defect(choice, result, from === 'all' || isMaskNeeded) ??
-              (published && !spans ? 'policy_changed' : null))
+              (published && !spans ? 'policy_changed' : showsMedia ? 'media_shown' : null))
           : null,
     };
   };

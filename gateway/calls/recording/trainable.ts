@@ -7,6 +7,7 @@ export type Untrainable =
   | 'bad_logprobs'
   | 'sampling_not_reproducible'
   | 'policy_changed'
+  | 'media_shown'
   | typeof CALLS_NOT_SHOWN;
 
 /** Returns why these tokens cannot be trained on, judged by themselves. */

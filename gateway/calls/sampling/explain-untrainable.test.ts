@@ -26,7 +26,14 @@ test.each([
 });
 
 test('every other reason is a sentence, one that this version does not know stays as it is, and a trainable call has none', () => {
-  for (const untrainable of ['no_token_ids', 'length_mismatch', 'bad_logprobs', 'policy_changed', 'calls_not_shown'])
+  for (const untrainable of [
+    'no_token_ids',
+    'length_mismatch',
+    'bad_logprobs',
+    'policy_changed',
+    'media_shown',
+    'calls_not_shown',
+  ])
     expect(explainUntrainable({ untrainable, sampling: {} })).toMatch(/^\w+ \w+ \w+/);
   expect(explainUntrainable({ untrainable: 'truncated_sampling', sampling: {} })).toBe('truncated_sampling');
   expect(explainUntrainable({ untrainable: null, sampling: {} })).toBeNull();

@@ -10,6 +10,8 @@ const SENTENCES: Record<Exclude<Untrainable, 'sampling_not_reproducible'>, strin
     'the engine returned another number of tokens than of log-probabilities, so it is not known which belong together',
   bad_logprobs: 'the engine returned a log-probability that is not finite or is above 0',
   policy_changed: 'new weights came while it was sampled, and the engine did not say which tokens are of which version',
+  media_shown:
+    'the model was shown an image, a sound, a video or a file, and the trainer computes text alone: leave it out of the request, or let a tool describe it in words',
   [CALLS_NOT_SHOWN]:
     'the model sampled several tool calls, and the agent was shown only the first, because it asks for one at a time: let it take several (without `parallel_tool_calls: false` or `disable_parallel_tool_use`)',
 };
