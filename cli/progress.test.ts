@@ -35,6 +35,7 @@ test('a stack that starts names what it waits for: the supervisor, then its comp
     ports: {},
     engines: [],
     settings: null,
+    ranks: null,
     notes: [],
   };
   const vllm = (status: ComponentState['status'], detail: string | null = null): ComponentState => ({

@@ -59,6 +59,7 @@ it('ports that a deployment or its left processes use are not missing', async ()
     ports: {},
     engines: [],
     settings: null,
+    ranks: null,
     notes: [],
     components: [],
   };

@@ -23,7 +23,7 @@ beforeAll(async () => {
   // A deployment lives whose engine serves this model.
   const settings = { model: 'org/Served-1B-Instruct' };
   const supervisor = identify(process.pid);
-  const nothing = { failure: null, ports: {}, engines: [], notes: [], components: [] };
+  const nothing = { failure: null, ports: {}, engines: [], ranks: null, notes: [], components: [] };
   writeState(home, { supervisor, status: 'ready', settings, ...nothing });
 });
 afterAll(() => rm(home, { recursive: true }));

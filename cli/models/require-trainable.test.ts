@@ -2,24 +2,41 @@ import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { holdFreePort } from '../../core/free-port.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { INSTALLS } from '../folders.ts';
+import { identify } from '../supervisor/processes.ts';
+import { writeState } from '../supervisor/state.ts';
 import { requireTrainable } from './require-trainable.ts';
 
 const { signal } = new AbortController();
+const withPython = test.skipIf(!existsSync(INSTALLS.python));
 
-/** Checks a run of a small Llama, of which only the configuration is there. */
-async function checked(settings: Record<string, unknown>): Promise<void> {
+/** Checks a run of a small Llama, of which only the configuration is there. This process stands for a deployment with a GPU worker on a CPU. */
+async function checked(settings: Record<string, unknown>, size: Record<string, unknown> = {}): Promise<void> {
   await using folder = await temporaryHome();
   const small = { model_type: 'llama', hidden_size: 16, intermediate_size: 16, num_hidden_layers: 1, vocab_size: 8 };
   const heads = { num_attention_heads: 2, num_key_value_heads: 2 };
-  await writeFile(join(folder.home, 'config.json'), JSON.stringify({ ...small, ...heads }));
+  await writeFile(join(folder.home, 'config.json'), JSON.stringify({ ...small, ...heads, ...size }));
+  const since = new Date().toISOString();
+  const about = { process: null, address: '', since, restarts: 0, detail: null, log: null, stopSignal: 'SIGTERM' };
+  writeState(folder.home, {
+    supervisor: identify(process.pid),
+    status: 'ready',
+    failure: null,
+    ports: {},
+    engines: [],
+    settings: null,
+    ranks: { device: 'cpu', dtype: 'float32', count: 1 },
+    notes: [],
+    components: [{ name: 'gpu-worker', status: 'ready', ...about }],
+  });
   const config = runConfig.parse({ model: folder.home, tasks: ['t'], iterations: 1, ...settings });
-  await requireTrainable(config, folder.home, signal);
+  await requireTrainable(config, { home: folder.home, trainer_keys: [] }, signal);
 }
 
-test.skipIf(!existsSync(INSTALLS.python))(
+withPython(
   '`target_modules` that the model does not have are refused before a run starts, with the layers that it has',
   async () => {
     await expect(checked({ lora_rank: 4, target_modules: ['c_attn'] })).rejects.toThrow(
@@ -28,7 +45,26 @@ test.skipIf(!existsSync(INSTALLS.python))(
   },
 );
 
+withPython(
+  'a model that this machine has no memory to train is refused before a run starts, with the sum',
+  async () => {
+    const large = { hidden_size: 65_536, intermediate_size: 262_144, num_hidden_layers: 100 };
+    await expect(checked({}, large)).rejects.toThrow(
+      /does not fit on 1 rank.* GiB moments .* the main memory has .*--no-check/,
+    );
+  },
+);
+
+withPython('a trainer server that is away is refused before a run starts, with its address', async () => {
+  const nobody = await holdFreePort('127.0.0.1');
+  const url = `http://127.0.0.1:${nobody.port}`;
+  await nobody.close();
+  await expect(checked({ lora_rank: 4, trainer_server: { url } })).rejects.toThrow(
+    `the trainer server at ${url} does not answer`,
+  );
+});
+
 test('a model that is on another machine is left to the trainer there', async () => {
   const config = runConfig.parse({ model: 'somebody/else', tasks: ['t'], iterations: 1 });
-  await requireTrainable(config, '/nosuchhome', signal);
+  await requireTrainable(config, { home: '/nosuchhome', trainer_keys: [] }, signal);
 });

@@ -3,26 +3,45 @@ import { isAbsolute } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { capture, lastLine } from '../checks/capture.ts';
+import type { Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
+import { livingState } from '../supervisor/state.ts';
 import { cachedModel } from './hub-cache.ts';
 
 type Trained = Pick<RunConfig, 'model' | 'trainer_server' | 'lora_rank' | 'lora_alpha' | 'target_modules' | 'seed'>;
+type Where = Pick<Deployment, 'home' | 'trainer_keys'>;
 
-/** The exit code of `gpu-workers/trialgate_gpu/check_model.py` for a model that cannot be trained. Any other failure is no reason against a run. */
+/** The exit code of `gpu-workers/trialgate_gpu/check_trainer.py` for a run that cannot be trained. Any other failure is no reason against a run. */
 const REFUSED = 3;
 
 /**
- * Checks that our trainer supports a run's model, and that the model has the layers of `target_modules`, before anything is started. It reads only the
- * model's configuration. A model that is not on this machine, and a trainer that is not installed here, are checked where they are, when the run starts.
+ * Checks before anything is started that a run's trainer can train its model. Our own trainer must support the model, which must have the layers of
+ * `target_modules`, and have memory for it; only the model's configuration is read. A trainer server must answer, take our key and serve the model.
+ * What is on other machines (the model, the trainer) is checked there, when the run starts.
  * @throws TrialgateError `bad_input` with the trainer's reason
  */
-export async function requireTrainable(config: Trained, home: string, signal: AbortSignal): Promise<void> {
-  const { model, trainer_server: server, lora_rank, lora_alpha, target_modules, seed } = config;
-  const folder = isAbsolute(model) ? model : cachedModel(model, home);
-  if (server !== null || folder === null || !existsSync(folder) || !existsSync(INSTALLS.python)) return;
-  const settings = JSON.stringify({ lora_rank, lora_alpha, target_modules, seed });
-  const command = [INSTALLS.python, '-m', 'trialgate_gpu.check_model', folder, settings];
-  const { code, stdout } = await capture(command, signal, { PYTHONPATH: INSTALLS.gpuWorkers });
+export async function requireTrainable(config: Trained, deployment: Where, signal: AbortSignal): Promise<void> {
+  if (!existsSync(INSTALLS.python)) return;
+  const here = livingState(deployment.home);
+  const hasGpuWorker = here?.components.some(({ name }) => name === 'gpu-worker') ?? false;
+  const { model, trainer_server, lora_rank, lora_alpha, target_modules, seed } = config;
+  const folder = isAbsolute(model) ? model : cachedModel(model, deployment.home);
+  if (trainer_server === null ? folder === null || !existsSync(folder) : !hasGpuWorker) return;
+  const ranks = hasGpuWorker ? here?.ranks : null;
+  const settings = JSON.stringify({ trainer_server, lora_rank, lora_alpha, target_modules, seed });
+  const command = [
+    INSTALLS.python,
+    '-m',
+    'trialgate_gpu.check_trainer',
+    trainer_server ? model : (folder ?? model),
+    settings,
+  ];
+  if (ranks) command.push('--device', ranks.device, '--ranks', String(ranks.count));
+  const { code, stdout } = await capture(command, signal, {
+    PYTHONPATH: INSTALLS.gpuWorkers,
+    TRIALGATE_TRAINER_KEYS: JSON.stringify(deployment.trainer_keys),
+    ...(ranks ? { TRIALGATE_DTYPE: ranks.dtype } : {}),
+  });
   if (code === REFUSED)
     throw new TrialgateError(
       'bad_input',

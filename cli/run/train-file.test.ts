@@ -16,7 +16,7 @@ test('a run with a misspelt model or a wrong name is refused before anything is 
   const { config: deployment, home, remove } = await temporaryDeployment({ TRIALGATE_TEMPORAL_ADDRESS: '127.0.0.1:9' });
   try {
     const settings = { model: INSTALLS.smallModel };
-    const nothing = { failure: null, ports: {}, engines: [], notes: [], components: [] };
+    const nothing = { failure: null, ports: {}, engines: [], ranks: null, notes: [], components: [] };
     writeState(home, { supervisor: identify(process.pid), status: 'ready', settings, ...nothing });
     const file = join(home, 'run.json');
     const model = 'SmolLM2-135M-Instrukt';

@@ -55,7 +55,7 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     if (check) {
       await checkEngines(engines, config, connectionsOf(deployment), { home });
       requireReplicas(engines, config);
-      await requireTrainable(config, home, signal);
+      await requireTrainable(config, deployment, signal);
     } else requireForRuns(engines);
     await installPackages(config, { home, signal, report: (line) => console.error(line) });
     await checkRows(config, home);

@@ -31,6 +31,7 @@ it('a worker gets the addresses of the deployment’s gateways, or the configure
       failure: null,
       engines: [],
       settings: null,
+      ranks: null,
       notes: [],
       components: [],
     } as const;

@@ -37,6 +37,7 @@ beforeEach(() => {
     ports,
     engines: ['unix:/engine'],
     settings: runningSettings(config, ports),
+    ranks: null,
     notes: [],
     components,
   });

@@ -8,6 +8,7 @@ import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { Component } from './component.ts';
 import { componentsOf, type ComponentName, type Components } from './components/all.ts';
+import { ranksHere } from './components/workers.ts';
 import { serveControl, type SwitchModel } from './control.ts';
 import { keepAlive } from './life.ts';
 import { lockDeployment } from './lock.ts';
@@ -230,6 +231,7 @@ function recordSupervisor(home: string): void {
     ports: before?.ports ?? {},
     engines: before?.engines ?? [],
     settings: null,
+    ranks: null,
     components,
     ...fresh,
     notes: [],
@@ -244,6 +246,7 @@ function initialState(plan: Plan, components: Component[], notes: string[]): Sta
     ports: plan.ports,
     engines: plan.engines,
     settings: runningSettings(plan.config, plan.ports),
+    ranks: ranksHere(plan.config),
     notes,
     components: components.map(({ name, address, stopSignal }) => ({
       name,

@@ -21,6 +21,13 @@ const componentState = z.object({
   stopSignal: z.string(),
 });
 
+/** Where the GPU worker's ranks compute. */
+const ranksState = z.object({
+  device: z.enum(['cpu', 'cuda']),
+  dtype: z.enum(['bfloat16', 'float32']),
+  count: z.number(),
+});
+
 const stackState = z.object({
   supervisor: processId,
   status: z.enum(['starting', 'ready', 'stopping', 'stopped', 'failed']),
@@ -30,11 +37,14 @@ const stackState = z.object({
   engines: z.array(z.string()),
   /** The settings with which it runs (`running-settings.ts`); null before it knows them, and from releases that did not record them. */
   settings: z.record(z.string(), z.unknown()).nullable().default(null),
+  /** Null when the ranks run on other machines, and from releases that did not record them. */
+  ranks: ranksState.nullable().default(null),
   notes: z.array(z.string()),
   components: z.array(componentState),
 });
 
 export type ComponentState = z.output<typeof componentState>;
+export type RanksState = z.output<typeof ranksState>;
 export type StackState = z.output<typeof stackState>;
 
 /** Returns the content of `state.json`, or null if it does not exist or cannot be read. */

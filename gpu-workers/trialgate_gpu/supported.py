@@ -38,7 +38,8 @@ def _rope_types(config: PretrainedConfig) -> list[str]:
 
 def require_supported(config: PretrainedConfig, folder: Path) -> None:
     """Raises `BadModel` with the model's kind and the reason. `self_check.py` finds what no configuration shows."""
-    if why := why_unsupported(config):
+    # A multimodal model has the settings of its language model in a configuration of their own.
+    if why := why_unsupported(config.get_text_config()):
         raise GpuWorkerError(
             "BadModel", f"model {folder} ({config.model_type}) cannot be trained: {why}; choose another model"
         )

@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import { gpuWorkerLaunch, trainerDtype } from './workers.ts';
+import { gpuWorkerLaunch, ranksHere, trainerDtype } from './workers.ts';
 
 const OPTIONS = {
   temporalAddress: '127.0.0.1:7233',
@@ -34,5 +34,15 @@ test('a trainer of several ranks computes in bfloat16, whatever the setting says
   expect(trainerDtype(wanted).dtype).toBe('float32');
   vi.stubEnv('TRIALGATE_RANKS', '2');
   expect(trainerDtype(wanted)).toEqual({ dtype: 'bfloat16', why: 'several ranks compute in no other' });
+  vi.unstubAllEnvs();
+});
+
+test('a deployment knows on which device its ranks compute, unless a launch command of the user’s starts them', () => {
+  const wanted = { device: 'cpu', dtype: 'float32' } as const;
+  expect(ranksHere(wanted)).toEqual({ device: 'cpu', dtype: 'float32', count: 1 });
+  vi.stubEnv('TRIALGATE_RANKS', '2');
+  expect(ranksHere(wanted)).toEqual({ device: 'cpu', dtype: 'bfloat16', count: 2 });
+  vi.stubEnv('TRIALGATE_LAUNCH', 'srun {python}');
+  expect(ranksHere(wanted)).toBeNull();
   vi.unstubAllEnvs();
 });

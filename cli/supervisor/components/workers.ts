@@ -5,6 +5,7 @@ import { INSTALLS } from '../../folders.ts';
 import { environment, type Component, type Launch } from '../component.ts';
 import { deviceOf, dtypeOf, type ChosenDtype, type Dtype } from '../device.ts';
 import type { Plan } from '../plan.ts';
+import type { RanksState } from '../state.ts';
 import { temporalCli } from './temporal.ts';
 
 type PolledQueue = { queue: string; type: 'workflow' | 'activity' };
@@ -58,11 +59,17 @@ export function gpuWorker(plan: Plan): Component {
   return { ...component, address: `${component.address}, ${dtype} (${why})` };
 }
 
+const rankCount = (): number => Number(process.env['TRIALGATE_RANKS']) || 1;
+
+/** Returns where the GPU worker's ranks compute, or null if a launch command of the user's starts them, perhaps on other machines. */
+export function ranksHere(config: Pick<Deployment, 'device' | 'dtype'>): RanksState | null {
+  if (process.env['TRIALGATE_LAUNCH'] !== undefined) return null;
+  return { device: deviceOf(config.device), dtype: trainerDtype(config).dtype, count: rankCount() };
+}
+
 /** Returns the dtype of the trainer. Several ranks gather their weights in bfloat16, whatever is wanted. */
 export function trainerDtype(config: Pick<Deployment, 'device' | 'dtype'>): ChosenDtype {
-  return Number(process.env['TRIALGATE_RANKS'] ?? 1) > 1
-    ? { dtype: 'bfloat16', why: 'several ranks compute in no other' }
-    : dtypeOf(config);
+  return rankCount() > 1 ? { dtype: 'bfloat16', why: 'several ranks compute in no other' } : dtypeOf(config);
 }
 
 type GpuWorkerOptions = {

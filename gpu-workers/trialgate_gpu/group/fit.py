@@ -20,6 +20,7 @@ MASTER, GRADIENT, MOMENTS, LOGITS = 4, 4, 8, 4
 # yet, and on --pack-tokens and --activation-checkpointing: a step whose memory is full says which to change.
 LEAST_ACTIVATIONS = 256 << 20
 Parts = dict[str, int]
+HOW_TO_FIT = "start the GPU worker with more --ranks, on larger devices, or choose a smaller model or LoRA"
 
 
 def require_room(
@@ -33,36 +34,38 @@ def require_room(
     on_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
     def require() -> None:
-        if what := what_lacks(model, device, world.size, on_host, dtype, offload=offload):
-            how = "start the GPU worker with more --ranks, on larger devices, or choose a smaller model or LoRA"
-            raise GpuWorkerError("DoesNotFit", f"{what}; {how}")
+        if what := what_lacks(model, device, world.size, on_host, dtype, main_memory_room(), offload=offload):
+            raise GpuWorkerError("DoesNotFit", f"{what}; {HOW_TO_FIT}")
 
     world.together(require)
 
 
 def what_lacks(
-    model: nn.Module, device: torch.device, ranks: int, on_host: int, dtype: torch.dtype, *, offload: bool
+    model: nn.Module, device: torch.device, ranks: int, on_host: int, dtype: torch.dtype, room: int, *, offload: bool
 ) -> str | None:
-    """Returns the sum that is too large as a sentence, or None if all fits. `on_host` ranks share one main memory."""
+    """Returns the sum that is too large as a sentence, or None if all fits.
+
+    `on_host` ranks share one main memory, which has `room` bytes for them.
+    """
     is_cpu = device.type == "cpu"
     on_device = needed(model, ranks, dtype, offload=offload)
     in_main = main_memory(model, ranks, dtype, offload=offload)
     if ranks == 1 and in_float32_instead(device, dtype):
         on_device["the same in float32"] = MASTER * sum(each.numel() for each in model.parameters())
     # A CPU's ranks have their weights in the main memory that they share, where offloading moves nothing.
-    sums = [(on_host, "the main memory", main_memory_room(), on_device | in_main if is_cpu else in_main)]
+    sums = [(on_host, "the main memory", room, on_device | in_main if is_cpu else in_main)]
     if not is_cpu:
         sums.insert(0, (1, str(device), torch.cuda.get_device_properties(device).total_memory, on_device))
         read = dtype.itemsize * sum(each.numel() for each in model.parameters())
-        sums.append((1, "the main memory", main_memory_room(), {"the model, which the first one reads": read}))
-    for count, where, room, parts in sums:
-        if (total := count * sum(parts.values())) > room:
+        sums.append((1, "the main memory", room, {"the model, which the first one reads": read}))
+    for count, where, there, parts in sums:
+        if (total := count * sum(parts.values())) > there:
             terms = " + ".join(f"{size / 2**30:.1f} GiB {what}" for what, size in parts.items())
             total_parameters = sum(each.numel() for each in model.parameters())
             what = f"a model of {total_parameters / 1e9:.2f}B parameters does not fit on {ranks} rank(s): "
             what += f"each needs {terms} = {sum(parts.values()) / 2**30:.1f} GiB"
             what += f", the {count} of a host {total / 2**30:.1f} GiB" if count > 1 else ""
-            return f"{what}, and {where} has {room / 2**30:.1f} GiB"
+            return f"{what}, and {where} has {there / 2**30:.1f} GiB"
     return None
 
 
@@ -127,6 +130,15 @@ def kept(model: nn.Module, ranks: int, dtype: torch.dtype) -> Parts:
 
 def main_memory_room() -> int:
     """Returns the bytes of main memory that are available."""
+    return _meminfo("MemAvailable")
+
+
+def total_main_memory() -> int:
+    """Returns the bytes of main memory that this machine has."""
+    return _meminfo("MemTotal")
+
+
+def _meminfo(name: str) -> int:
     lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").is_file() else []
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")]
     return found[0] if found else 1 << 62

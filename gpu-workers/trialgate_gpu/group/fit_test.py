@@ -94,12 +94,11 @@ def test_a_tensor_with_fewer_rows_than_ranks_is_whole_rows_on_the_first_ranks():
 
 
 @pytest.mark.parametrize("offload", [False, True])
-def test_the_ranks_of_a_cpu_share_the_main_memory_of_their_host(monkeypatch, offload):
+def test_the_ranks_of_a_cpu_share_the_main_memory_of_their_host(offload):
     model = shapes_of()
     one = sum((needed(model, 2, BF16, offload=False) | main_memory(model, 2, BF16, offload=False)).values())
     for room, fits in ((2 * one, True), (2 * one - 1, False)):
-        monkeypatch.setattr(fit, "main_memory_room", lambda room=room: room)
-        assert (what_lacks(model, CPU, 2, 2, BF16, offload=offload) is None) == fits
+        assert (what_lacks(model, CPU, 2, 2, BF16, room, offload=offload) is None) == fits
 
 
 def test_main_memory_has_room_for_the_whole_model_that_the_first_rank_reads(monkeypatch):
@@ -109,8 +108,7 @@ def test_main_memory_has_room_for_the_whole_model_that_the_first_rank_reads(monk
     assert read > sum(main_memory(model, 4, BF16, offload=False).values()) * 4
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
     for room, fits in ((read, True), (read - 1, False)):
-        monkeypatch.setattr(fit, "main_memory_room", lambda room=room: room)
-        assert (what_lacks(model, torch.device("cuda", 0), 4, 4, BF16, offload=False) is None) == fits
+        assert (what_lacks(model, torch.device("cuda", 0), 4, 4, BF16, room, offload=False) is None) == fits
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_sum(tmp_path, monkeypatch):

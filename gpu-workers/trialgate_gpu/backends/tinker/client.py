@@ -62,12 +62,18 @@ class Refused(GpuWorkerError):
 
 
 class TinkerClient:
-    """One attempt's connection. `answer_seconds` is the longest wait for the result of one request."""
+    """One attempt's connection. `answer_seconds` is the longest wait for the result of one request.
 
-    def __init__(self, url: str, progress: Progress, answer_seconds: float) -> None:
+    A server that is away has `reconnect_seconds` to come back, by default `RECONNECT_SECONDS`.
+    """
+
+    def __init__(
+        self, url: str, progress: Progress, answer_seconds: float, reconnect_seconds: float | None = None
+    ) -> None:
         self.url = url.rstrip("/")
         self.progress = progress
         self.answer_seconds = answer_seconds
+        self.reconnect_seconds = RECONNECT_SECONDS if reconnect_seconds is None else reconnect_seconds
         self.session_id: str | None = None
         self.models = 0
         self._heartbeat_at = 0.0
@@ -76,7 +82,7 @@ class TinkerClient:
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"X-API-Key": key} if key else {},
-            timeout=httpx.Timeout(POST_SECONDS, connect=5.0),
+            timeout=httpx.Timeout(min(POST_SECONDS, answer_seconds), connect=5.0),
             # A connection that was cut while it was idle would lose the next request.
             limits=httpx.Limits(max_keepalive_connections=0),
         )
@@ -137,7 +143,7 @@ class TinkerClient:
             return
 
     async def _send(self, method: str, path: str, *, repeat: bool, **options: Any) -> httpx.Response:
-        until = time.monotonic() + (RECONNECT_SECONDS if repeat else 0)
+        until = time.monotonic() + (self.reconnect_seconds if repeat else 0)
         while True:
             try:
                 response = await self._http.request(method, path, **options)
@@ -150,7 +156,7 @@ class TinkerClient:
                 fault = f"{response.status_code} {_detail(response)}"
             if time.monotonic() > until:
                 what = f"the trainer server at {self.url} does not answer {path} ({fault})"
-                raise unreachable(f"{what}: start it, or correct `trainer_server.url`; the step begins again")
+                raise unreachable(f"{what}: start it, or correct `trainer_server.url`")
             await asyncio.sleep(RETRY_SECONDS)
 
     def _require_accepted(self, response: httpx.Response, path: str) -> None:
@@ -159,7 +165,7 @@ class TinkerClient:
             what = f"the trainer server at {self.url} wants a key, or refuses the one it got ({status})"
             how = "name the place of its key in the deployment's setting `trainer_keys` (HOST=VARIABLE or HOST=/path)"
             then = "restart the GPU worker (not needed for a file that only has another key now)"
-            raise GpuWorkerError("TrainerServerKey", f"{what}: {how}, {then}, and resume the run")
+            raise GpuWorkerError("TrainerServerKey", f"{what}: {how}, {then}, and start or resume the run")
         if status in (404, 405) and _is_missing_route(response):
             what = f"the server at {self.url} has no route {path}"
             raise protocol_fault(f"{what}: it does not speak Tinker's API, or another version of it")

@@ -17,11 +17,21 @@ def key_of(url: str) -> str | None:
 
     The setting comes as a JSON list of HOST=VARIABLE and HOST=/path in the environment. A key goes to its host alone.
     """
-    host = urlsplit(url).netloc
+    place = _place_of(url)
+    return None if place is None else _read(urlsplit(url).netloc, place)
+
+
+def is_readable_here(url: str) -> bool:
+    """Returns False where the key is in an environment variable that this process does not have."""
+    place = _place_of(url)
+    return place is None or place.startswith("/") or bool(os.environ.get(place, "").strip())
+
+
+def _place_of(url: str) -> str | None:
     for entry in json.loads(os.environ.get(VARIABLE) or "[]"):
-        named, _, place = entry.partition("=")
-        if named == host:
-            return _read(host, place)
+        host, _, place = entry.partition("=")
+        if host == urlsplit(url).netloc:
+            return str(place)
     return None
 
 
@@ -37,5 +47,5 @@ def _read(host: str, place: str) -> str:
         key, fault = os.environ.get(place, "").strip(), f"the environment variable {place} is not set"
     if not key:
         what = f"trainer_keys: the key of {host} is missing: {fault}"
-        raise GpuWorkerError("TrainerServerKey", f"{what}. {how}, and resume the run")
+        raise GpuWorkerError("TrainerServerKey", f"{what}. {how}, and start or resume the run")
     return key

@@ -1,0 +1,92 @@
+"""Checks before a run starts that the trainer can train its model with its settings.
+
+python -m trialgate_gpu.check_trainer MODEL \\
+    '{"lora_rank": 8, "lora_alpha": 32, "target_modules": ["q_proj"], "seed": 0}'
+
+With `trainer_server` in the settings, MODEL is the name that the run has for it, and the server is asked. Otherwise
+MODEL is a folder, of which only the configuration is read. With `--device`, whether it fits on this machine is checked
+too. When the model cannot be trained, the last line of the output says why, and the exit code is 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from .backends.tinker.client import TinkerClient
+from .backends.tinker.keys import is_readable_here
+from .backends.tinker.model import open_session
+from .device import choose_device
+from .errors import GpuWorkerError
+from .group.fit import HOW_TO_FIT, total_main_memory, what_lacks
+from .lora import Lora, add_adapter
+from .progress import Progress
+from .settings import TrainerServer
+from .supported import require_supported
+
+REFUSED = 3
+# A person waits for the server's answer.
+SERVER_SECONDS = 15.0
+
+
+def check_server(model: str, server: TrainerServer) -> None:
+    """Raises `GpuWorkerError` when the server is away, does not serve the model, or refuses the key."""
+    try:
+        with TinkerClient(server.url, Progress(), SERVER_SECONDS, reconnect_seconds=0.0) as client:
+            open_session(client, server.model or model)
+    except GpuWorkerError as error:
+        # The GPU worker's environment has the variable of a key, this program's may not have it.
+        if error.kind != "TrainerServerKey" or is_readable_here(server.url):
+            raise
+
+
+def check_model(folder: Path, settings: Mapping[str, Any], on: str | None = None, ranks: int = 1) -> None:
+    """Raises `BadModel` when the trainer does not support the model, `BadSettings` when it lacks a named layer.
+
+    Raises `DoesNotFit` when `ranks` processes on the device `on` of this machine need more memory than there is.
+    """
+    try:
+        # The trainer runs no code of a model. Without this, transformers asks a person.
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        require_supported(config, folder)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except (ValueError, KeyError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise GpuWorkerError("BadModel", f"model {folder} cannot be trained: {reason}; choose another model") from error
+    if lora := Lora.from_settings(dict(settings)):
+        add_adapter(model, lora)
+    if on is None:
+        return
+    device = choose_device(on, local_ranks=ranks)
+    # What other programs and an earlier run's model occupy now may be free when this run loads its own.
+    if what := what_lacks(model, device, ranks, ranks, torch.bfloat16, total_main_memory(), offload=False):
+        raise GpuWorkerError("DoesNotFit", f"{what}; {HOW_TO_FIT}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model")
+    parser.add_argument("settings", type=json.loads)
+    parser.add_argument("--device", choices=["cpu", "cuda"])
+    parser.add_argument("--ranks", type=int, default=1)
+    given = parser.parse_args()
+    try:
+        if server := given.settings.get("trainer_server"):
+            check_server(given.model, TrainerServer(**server))
+        else:
+            check_model(Path(given.model), given.settings, given.device, given.ranks)
+    except GpuWorkerError as error:
+        print(error)
+        sys.exit(REFUSED)
+
+
+if __name__ == "__main__":
+    main()
