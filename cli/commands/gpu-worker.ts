@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { RANK_KEYS } from '../config/settings.ts';
 import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
@@ -10,6 +11,7 @@ export function register(root: Command): void {
     'gateway_url',
     'secret',
     'trainer_keys',
+    ...RANK_KEYS,
   ])
     .description('run the trainer in the foreground')
     .addHelpText('after', '\nExample:\n  $ npx trialgate gpu-worker --temporal-address 127.0.0.1:7233 --device cpu')
@@ -28,6 +30,8 @@ export function register(root: Command): void {
           home: config.home,
           device: deviceOf(config.device),
           dtype: dtypeOf(config).dtype,
+          ranks: config,
+          gpus: config.trainer_gpus ?? null,
           trainerKeys: config.trainer_keys,
           relay:
             config.gateway_url && config.secret ? { gatewayUrls: config.gateway_url, secret: config.secret } : null,

@@ -22,6 +22,13 @@ const keyPlaces = z.array(
   'a list of HOST=VARIABLE or HOST=/path/to/file',
 );
 
+const gpus = z
+  .array(
+    z.union([z.int().min(0).transform(String), text.regex(/^(\d+|(GPU|MIG)-\S+)$/)], 'the number or UUID of a GPU'),
+    'a list of GPUs such as [0, 1]',
+  )
+  .min(1, 'at least one GPU');
+
 /** Checks the settings of a deployment. Defaults are in settings.ts, because `trialgate config` shows where each value comes from. */
 export const deployment = z.strictObject({
   home: text,
@@ -50,6 +57,16 @@ export const deployment = z.strictObject({
   engines: z.array(deploymentEngine, 'a list of engine URLs'),
   engine_keys: keyPlaces,
   trainer_keys: keyPlaces,
+  engine_gpus: gpus.optional(),
+  trainer_gpus: gpus.optional(),
+  ranks: z.int('a whole number').min(1, 'at least 1'),
+  launch: text.optional(),
+  group_address: text.regex(/^\S+:\d{1,5}$/, 'an address such as node1:29400').optional(),
+  pack_tokens: z.int('a number of tokens').min(1, 'at least 1 token').optional(),
+  activation_checkpointing: z.boolean('true or false'),
+  cpu_offload: z.boolean('true or false'),
+  trainer_threads: z.int('a whole number').min(1, 'at least 1').optional(),
+  peak_tflops: z.number('a number').positive('more than 0').optional(),
   engines_file: text.optional(),
   engines_kubernetes: text.optional(),
   engines_kubernetes_namespace: text
@@ -73,6 +90,13 @@ export const deployment = z.strictObject({
 }) satisfies z.ZodType<Record<Exclude<SettingKey, OptionalKey>, unknown>>;
 
 type OptionalKey =
+  | 'engine_gpus'
+  | 'trainer_gpus'
+  | 'launch'
+  | 'group_address'
+  | 'pack_tokens'
+  | 'trainer_threads'
+  | 'peak_tflops'
   | 'engines_file'
   | 'engines_kubernetes'
   | 'engines_kubernetes_namespace'
@@ -94,5 +118,9 @@ function withoutTrailingSlash(value: string): string {
 }
 
 /** True when the deployment starts a vLLM of its own, because nothing tells it of other engines. */
-export const hasOwnEngine = ({ engines, engines_file, engines_kubernetes }: Deployment): boolean =>
+export const hasOwnEngine = ({
+  engines,
+  engines_file,
+  engines_kubernetes,
+}: Pick<Deployment, 'engines' | 'engines_file' | 'engines_kubernetes'>): boolean =>
   engines.length === 0 && engines_file === undefined && engines_kubernetes === undefined;

@@ -74,6 +74,58 @@ export const SETTINGS = {
     // A person may give the key itself by mistake.
     secret: true,
   },
+  engine_gpus: {
+    about: "GPUs of the deployment's own vLLM, as in CUDA_VISIBLE_DEVICES (default: the first ones)",
+    placeholder: 'N,N',
+    from: 'list',
+  },
+  trainer_gpus: {
+    about: 'GPUs of the trainer, one a rank (default: those after the engine’s; all when there are too few)',
+    placeholder: 'N,N',
+    from: 'list',
+  },
+  ranks: {
+    about: 'processes that the trainer divides a model over, one a GPU',
+    placeholder: 'N',
+    default: 1,
+    from: 'number',
+  },
+  launch: {
+    about:
+      "command that starts the trainer's ranks; `{python}` and `{ranks}` are filled in (default: torchrun on this machine)",
+    placeholder: 'COMMAND',
+  },
+  group_address: {
+    about: 'address at which ranks on other machines reach the GPU worker',
+    placeholder: 'HOST:PORT',
+  },
+  pack_tokens: {
+    about: 'tokens that the trainer computes at once (default 2048 on a CPU, 16384 on a GPU)',
+    placeholder: 'TOKENS',
+    from: 'number',
+  },
+  activation_checkpointing: {
+    about: "compute a layer's activations again in the backward pass: less memory, about a third more time",
+    placeholder: 'BOOL',
+    default: false,
+    from: 'boolean',
+  },
+  cpu_offload: {
+    about: "keep a rank's weights and moments in main memory (FSDP2)",
+    placeholder: 'BOOL',
+    default: false,
+    from: 'boolean',
+  },
+  trainer_threads: {
+    about: 'CPU threads of a rank (default: its share of what the GPU worker may use)',
+    placeholder: 'N',
+    from: 'number',
+  },
+  peak_tflops: {
+    about: "a device's dense bfloat16 TFLOP/s, for the metric MFU (default: those of known NVIDIA GPUs)",
+    placeholder: 'TFLOPS',
+    from: 'number',
+  },
   engines_file: {
     about:
       'file with a list of engines, JSON or YAML (`- http://host:port`, or `- {url: …, drain: true}`), which the gateways read again as it changes',
@@ -159,6 +211,19 @@ export const DISCOVERY_KEYS = [
   'engines_kubernetes_namespace',
   'engines_kubernetes_port',
   'engines_kubernetes_api',
+] as const satisfies SettingKey[];
+
+/** The settings of the GPU worker's ranks. */
+export const RANK_KEYS = [
+  'trainer_gpus',
+  'ranks',
+  'launch',
+  'group_address',
+  'pack_tokens',
+  'activation_checkpointing',
+  'cpu_offload',
+  'trainer_threads',
+  'peak_tflops',
 ] as const satisfies SettingKey[];
 
 export const SETTING_KEYS = Object.keys(SETTINGS).filter((key): key is SettingKey => key in SETTINGS);

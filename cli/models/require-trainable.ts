@@ -37,6 +37,7 @@ export async function requireTrainable(config: Trained, deployment: Where, signa
     settings,
   ];
   if (ranks) command.push('--device', ranks.device, '--ranks', String(ranks.count));
+  if (ranks?.offload) command.push('--cpu-offload');
   const { code, stdout } = await capture(command, signal, {
     PYTHONPATH: INSTALLS.gpuWorkers,
     TRIALGATE_TRAINER_KEYS: JSON.stringify(deployment.trainer_keys),

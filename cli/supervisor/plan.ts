@@ -7,6 +7,7 @@ import { secretsOf } from '../config/secrets.ts';
 import { homeFolders } from '../folders.ts';
 import { makePrivate } from '../private-folder.ts';
 import { reachableAt } from '../../core/reachable-at.ts';
+import { gpuSharesOf, shareNote, type GpuShares } from './gpus.ts';
 import { gatewayPorts, LOOPBACK, type OwnGateway } from './gateways.ts';
 import { HeldPorts, ownPorts } from './ports.ts';
 import { readState } from './state.ts';
@@ -30,6 +31,8 @@ export type Plan = {
   /** The socket of our own vLLM. */
   engineSocket: string;
   engines: string[];
+  /** Null where the deployment uses no GPU. */
+  gpus: GpuShares | null;
   /** What people should know of the choices, a sentence each. */
   notes: string[];
 };
@@ -52,6 +55,9 @@ export async function makePlan(config: Deployment, origins: ResolvedConfig['orig
     const port = ports[name] ?? wanted;
     return { name, port, url: reachableAt(config.gateway_host, port) };
   });
+  const gpus = gpuSharesOf(config);
+  const note = shareNote(gpus, config.engine_args);
+  if (note !== null) notes.push(note);
   const engineSocket = path.join(socketFolder(config.home), 'engine.sock');
   return {
     config,
@@ -68,6 +74,7 @@ export async function makePlan(config: Deployment, origins: ResolvedConfig['orig
     gateways,
     gatewayUrls: config.gateway_url ?? gateways.map(({ url }) => url),
     engineSocket,
+    gpus,
     engines: hasOwnEngine(config) ? [`unix:${engineSocket}`] : config.engines,
     notes,
   };

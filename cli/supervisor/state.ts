@@ -26,6 +26,7 @@ const ranksState = z.object({
   device: z.enum(['cpu', 'cuda']),
   dtype: z.enum(['bfloat16', 'float32']),
   count: z.number(),
+  offload: z.boolean(),
 });
 
 const stackState = z.object({

@@ -79,10 +79,7 @@ def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="compute a layer's activations again in the backward pass: less memory, about a third more time",
     )
-    arguments = parser.parse_args(given)
-    if arguments.cpu_offload and arguments.ranks == 1:
-        parser.error("--cpu-offload needs two ranks or more: give --ranks N too, or leave it out")
-    return arguments
+    return parser.parse_args(given)
 
 
 def group_options(arguments: argparse.Namespace) -> GroupOptions:

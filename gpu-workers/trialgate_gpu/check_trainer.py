@@ -47,7 +47,9 @@ def check_server(model: str, server: TrainerServer) -> None:
             raise
 
 
-def check_model(folder: Path, settings: Mapping[str, Any], on: str | None = None, ranks: int = 1) -> None:
+def check_model(
+    folder: Path, settings: Mapping[str, Any], on: str | None = None, ranks: int = 1, *, offload: bool = False
+) -> None:
     """Raises `BadModel` when the trainer does not support the model, `BadSettings` when it lacks a named layer.
 
     Raises `DoesNotFit` when `ranks` processes on the device `on` of this machine need more memory than there is.
@@ -67,7 +69,7 @@ def check_model(folder: Path, settings: Mapping[str, Any], on: str | None = None
         return
     device = choose_device(on, local_ranks=ranks)
     # What other programs and an earlier run's model occupy now may be free when this run loads its own.
-    if what := what_lacks(model, device, ranks, ranks, torch.bfloat16, total_main_memory(), offload=False):
+    if what := what_lacks(model, device, ranks, ranks, torch.bfloat16, total_main_memory(), offload=offload):
         raise GpuWorkerError("DoesNotFit", f"{what}; {HOW_TO_FIT}")
 
 
@@ -77,12 +79,14 @@ def main() -> None:
     parser.add_argument("settings", type=json.loads)
     parser.add_argument("--device", choices=["cpu", "cuda"])
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--cpu-offload", action="store_true")
     given = parser.parse_args()
     try:
         if server := given.settings.get("trainer_server"):
             check_server(given.model, TrainerServer(**server))
         else:
-            check_model(Path(given.model), given.settings, given.device, given.ranks)
+            folder = Path(given.model)
+            check_model(folder, given.settings, given.device, given.ranks, offload=given.cpu_offload)
     except GpuWorkerError as error:
         print(error)
         sys.exit(REFUSED)

@@ -55,7 +55,7 @@ def test_a_model_that_the_trainer_does_not_support_is_refused_with_the_reason(ti
 def test_a_model_is_refused_that_fits_into_no_memory_of_this_machine_whatever_occupies_it_now(tiny_model, monkeypatch):
     check_model(tiny_model, {"lora_rank": 0}, "cpu")
     monkeypatch.setattr(check_trainer, "total_main_memory", lambda: 1 << 20)
-    with pytest.raises(GpuWorkerError, match=r"does not fit on 2 rank\(s\).*the main memory has .*--ranks") as refused:
+    with pytest.raises(GpuWorkerError, match=r"does not fit on 2 rank\(s\).*the main memory has .*`ranks`") as refused:
         check_model(tiny_model, {"lora_rank": 0}, "cpu", 2)
     assert refused.value.kind == "DoesNotFit"
     check_model(tiny_model, {"lora_rank": 0})

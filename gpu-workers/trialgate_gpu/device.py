@@ -27,7 +27,9 @@ def choose_device(wanted: str, local_rank: int = 0, local_ranks: int = 1) -> tor
         return torch.device("cpu")
     if local_ranks > found:
         what = f"{local_ranks} ranks were asked for on a machine with {found} GPUs"
-        raise GpuWorkerError("NoDevice", f"{what}: start the GPU worker with --ranks {found}, or on more machines")
+        raise GpuWorkerError(
+            "NoDevice", f"{what}: set the deployment's `ranks` to {found}, or start them on more machines (`launch`)"
+        )
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
 
@@ -58,8 +60,8 @@ def out_of_memory(error: Exception, pack_tokens: int) -> GpuWorkerError:
         torch.cuda.empty_cache()
     first = next(iter(str(error).splitlines()), type(error).__name__)
     how = (
-        f"start the GPU worker with --pack-tokens below {pack_tokens}, shorten the longest sequences "
-        "(`max_prompt_length`, `budgets.tokens`), or choose a smaller model; then resume the run"
+        f"set the deployment's `pack_tokens` below {pack_tokens} or `activation_checkpointing: true`, shorten the "
+        "longest sequences (`max_prompt_length`, `budgets.tokens`), or choose a smaller model; then resume the run"
     )
     return GpuWorkerError("OutOfMemory", f"the device's memory is full ({first}): {how}")
 

@@ -140,7 +140,7 @@ def test_a_trainer_out_of_memory_has_an_error_that_says_which_setting_to_lower()
     assert not is_out_of_memory(RuntimeError("shape mismatch"))
     error = out_of_memory(caught.value, 2048)
     assert (error.kind, error.retryable) == ("OutOfMemory", False)
-    assert "--pack-tokens below 2048" in str(error)
+    assert "`pack_tokens` below 2048" in str(error)
 
 
 def test_a_trainer_that_dropped_its_weights_as_after_out_of_memory_can_train_again(make_run):

@@ -3,11 +3,9 @@ import pytest
 from .__main__ import group_options, parse_arguments
 
 
-def test_offloading_is_passed_to_several_ranks_and_refused_for_one(capsys):
-    assert "--cpu-offload" in group_options(parse_arguments(["--ranks", "2", "--cpu-offload"])).options
-    with pytest.raises(SystemExit):
-        parse_arguments(["--cpu-offload"])
-    assert "needs two ranks or more" in capsys.readouterr().err
+def test_offloading_is_passed_to_the_ranks():
+    assert "--cpu-offload" in group_options(parse_arguments(["--cpu-offload"])).options
+    assert "--cpu-offload" not in group_options(parse_arguments([])).options
 
 
 @pytest.mark.parametrize("address", ["node", "node:", ":29400", "node:port"])

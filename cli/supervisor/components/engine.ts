@@ -7,6 +7,7 @@ import type { Deployment } from '../../config/schema.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import { deviceOf, dtypeOf } from '../device.ts';
+import { memoryArguments, onlyGpus } from '../gpus.ts';
 import { vllmTemporaryFolder, type Plan } from '../plan.ts';
 import { engineFault } from './engine-fault.ts';
 
@@ -59,6 +60,7 @@ export function engine(plan: Plan): Component {
         'trialgate_gpu.vllm_extension.TrialgateWorker',
         ...headArguments(config.head_dtype),
         ...executorOn(deviceOf(config.device)),
+        ...memoryArguments(plan.gpus, config.engine_args),
         ...config.engine_args,
       ],
       env: engineEnvironment(plan, model),
@@ -104,6 +106,7 @@ function engineEnvironment(plan: Plan, model: string): NodeJS.ProcessEnv {
     VLLM_ALLOW_RUNTIME_LORA_UPDATING: '1',
     PYTHONPATH: INSTALLS.gpuWorkers,
     ...(onCpu ? { VLLM_CPU_KVCACHE_SPACE: process.env['VLLM_CPU_KVCACHE_SPACE'] ?? '1', ...NO_COMPILER } : {}),
+    ...onlyGpus(plan.gpus?.engine),
     ...(local ? { HF_HUB_OFFLINE: '1' } : {}),
     VLLM_NO_USAGE_STATS: '1',
     TMPDIR: vllmTemporaryFolder(plan.config.home),

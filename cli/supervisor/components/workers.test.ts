@@ -1,11 +1,20 @@
-import { expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
+import { resolveConfig } from '../../config/resolve.ts';
 import { gpuWorkerLaunch, ranksHere, trainerDtype } from './workers.ts';
+
+const configured = (env: Record<string, string> = {}) =>
+  resolveConfig({
+    cwd: '/',
+    env: { TRIALGATE_HOME: '/home', TRIALGATE_DEVICE: 'cpu', TRIALGATE_DTYPE: 'float32', ...env },
+  }).config;
 
 const OPTIONS = {
   temporalAddress: '127.0.0.1:7233',
   home: '/home',
   device: 'cpu',
   dtype: 'float32',
+  ranks: configured(),
+  gpus: null,
   trainerKeys: [],
   relay: null,
 } as const;
@@ -15,34 +24,35 @@ test('the GPU worker learns where the keys of trainer servers are, and no key', 
   expect(env?.['TRIALGATE_TRAINER_KEYS']).toBe('["server.example=TINKER_API_KEY"]');
 });
 
-test('the GPU worker gets from the environment how its ranks are started, and no other setting', () => {
-  const ranks = {
+test('the GPU worker gets the settings of its ranks, and leaves those that nobody set to its defaults', () => {
+  const ranks = configured({
     TRIALGATE_RANKS: '2',
     TRIALGATE_LAUNCH: 'srun {python}',
     TRIALGATE_GROUP_ADDRESS: 'node:29400',
     TRIALGATE_PEAK_TFLOPS: '989',
-  };
-  for (const [name, value] of Object.entries({ ...ranks, TRIALGATE_HOLD: '/elsewhere' })) vi.stubEnv(name, value);
-  const { env } = gpuWorkerLaunch(OPTIONS);
-  vi.unstubAllEnvs();
-  expect(env).toMatchObject(ranks);
-  expect(env).not.toHaveProperty('TRIALGATE_HOLD');
+    TRIALGATE_PACK_TOKENS: '1024',
+    TRIALGATE_TRAINER_THREADS: '3',
+    TRIALGATE_CPU_OFFLOAD: 'true',
+    TRIALGATE_ACTIVATION_CHECKPOINTING: 'true',
+  });
+  const given =
+    '--ranks 2 --launch srun {python} --group-address node:29400 --pack-tokens 1024 --threads 3 --peak-tflops 989 --activation-checkpointing --cpu-offload';
+  expect(gpuWorkerLaunch({ ...OPTIONS, ranks }).args?.join(' ')).toMatch(
+    new RegExp(`${given.replaceAll(/[{}]/g, '\\$&')}$`),
+  );
+  expect(gpuWorkerLaunch(OPTIONS).args?.slice(-2)).toEqual(['--ranks', '1']);
 });
 
-test('a trainer of several ranks computes in bfloat16, whatever the setting says', () => {
-  const wanted = { device: 'cpu', dtype: 'float32' } as const;
-  expect(trainerDtype(wanted).dtype).toBe('float32');
-  vi.stubEnv('TRIALGATE_RANKS', '2');
-  expect(trainerDtype(wanted)).toEqual({ dtype: 'bfloat16', why: 'several ranks compute in no other' });
-  vi.unstubAllEnvs();
+test('a trainer of several ranks, or with offloaded weights, computes in bfloat16, whatever the setting says', () => {
+  expect(trainerDtype(configured()).dtype).toBe('float32');
+  const why = 'several ranks compute in no other';
+  expect(trainerDtype(configured({ TRIALGATE_RANKS: '2' }))).toEqual({ dtype: 'bfloat16', why });
+  expect(trainerDtype(configured({ TRIALGATE_CPU_OFFLOAD: 'true' })).dtype).toBe('bfloat16');
 });
 
 test('a deployment knows on which device its ranks compute, unless a launch command of the user’s starts them', () => {
-  const wanted = { device: 'cpu', dtype: 'float32' } as const;
-  expect(ranksHere(wanted)).toEqual({ device: 'cpu', dtype: 'float32', count: 1 });
-  vi.stubEnv('TRIALGATE_RANKS', '2');
-  expect(ranksHere(wanted)).toEqual({ device: 'cpu', dtype: 'bfloat16', count: 2 });
-  vi.stubEnv('TRIALGATE_LAUNCH', 'srun {python}');
-  expect(ranksHere(wanted)).toBeNull();
-  vi.unstubAllEnvs();
+  expect(ranksHere(configured())).toEqual({ device: 'cpu', dtype: 'float32', count: 1, offload: false });
+  const two = { TRIALGATE_RANKS: '2', TRIALGATE_CPU_OFFLOAD: 'true' };
+  expect(ranksHere(configured(two))).toEqual({ device: 'cpu', dtype: 'bfloat16', count: 2, offload: true });
+  expect(ranksHere(configured({ ...two, TRIALGATE_LAUNCH: 'srun {python}' }))).toBeNull();
 });

@@ -1,9 +1,11 @@
 import path from 'node:path';
 import { relayKey } from '../../../core/keys.ts';
 import type { Deployment } from '../../config/schema.ts';
+import type { RANK_KEYS } from '../../config/settings.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component, type Launch } from '../component.ts';
 import { deviceOf, dtypeOf, type ChosenDtype, type Dtype } from '../device.ts';
+import { onlyGpus } from '../gpus.ts';
 import type { Plan } from '../plan.ts';
 import type { RanksState } from '../state.ts';
 import { temporalCli } from './temporal.ts';
@@ -52,6 +54,8 @@ export function gpuWorker(plan: Plan): Component {
       home: plan.config.home,
       device: deviceOf(plan.config.device),
       dtype: dtypeOf(plan.config).dtype,
+      ranks: plan.config,
+      gpus: plan.gpus?.trainer ?? null,
       trainerKeys: plan.config.trainer_keys,
       relay: { gatewayUrls: plan.gatewayUrls, secret: plan.secret },
     }),
@@ -59,32 +63,34 @@ export function gpuWorker(plan: Plan): Component {
   return { ...component, address: `${component.address}, ${dtype} (${why})` };
 }
 
-const rankCount = (): number => Number(process.env['TRIALGATE_RANKS']) || 1;
-
 /** Returns where the GPU worker's ranks compute, or null if a launch command of the user's starts them, perhaps on other machines. */
-export function ranksHere(config: Pick<Deployment, 'device' | 'dtype'>): RanksState | null {
-  if (process.env['TRIALGATE_LAUNCH'] !== undefined) return null;
-  return { device: deviceOf(config.device), dtype: trainerDtype(config).dtype, count: rankCount() };
+export function ranksHere(config: Deployment): RanksState | null {
+  if (config.launch !== undefined) return null;
+  const { ranks: count, cpu_offload: offload } = config;
+  return { device: deviceOf(config.device), dtype: trainerDtype(config).dtype, count, offload };
 }
 
-/** Returns the dtype of the trainer. Several ranks gather their weights in bfloat16, whatever is wanted. */
-export function trainerDtype(config: Pick<Deployment, 'device' | 'dtype'>): ChosenDtype {
-  return rankCount() > 1 ? { dtype: 'bfloat16', why: 'several ranks compute in no other' } : dtypeOf(config);
+/** Returns the dtype of the trainer. Weights that are divided over ranks or offloaded are gathered in bfloat16, whatever is wanted. */
+export function trainerDtype(config: Pick<Deployment, 'device' | 'dtype' | 'ranks' | 'cpu_offload'>): ChosenDtype {
+  if (config.ranks > 1) return { dtype: 'bfloat16', why: 'several ranks compute in no other' };
+  return config.cpu_offload ? { dtype: 'bfloat16', why: 'cpu_offload computes in no other' } : dtypeOf(config);
 }
+
+type Ranks = Pick<Deployment, (typeof RANK_KEYS)[number]>;
 
 type GpuWorkerOptions = {
   temporalAddress: string;
   home: string;
   device: string;
   dtype: Dtype;
+  ranks: Ranks;
+  /** The GPUs that its ranks see; null for all. */
+  gpus: readonly string[] | null;
   /** The places of the keys of trainer servers. */
   trainerKeys: readonly string[];
   /** The way to engines behind relay workers. Null when it reaches none. */
   relay: { gatewayUrls: readonly string[]; secret: string } | null;
 };
-
-/** The GPU worker reads these variables when its command line does not have the option. */
-const OF_RANKS = ['TRIALGATE_RANKS', 'TRIALGATE_LAUNCH', 'TRIALGATE_GROUP_ADDRESS', 'TRIALGATE_PEAK_TFLOPS'] as const;
 
 export function gpuWorkerLaunch(options: GpuWorkerOptions): Launch {
   const [gateway] = options.relay?.gatewayUrls ?? [];
@@ -99,6 +105,7 @@ export function gpuWorkerLaunch(options: GpuWorkerOptions): Launch {
       options.home,
       '--device',
       options.device,
+      ...rankArguments(options.ranks),
     ],
     env: environment({
       PYTHONPATH: INSTALLS.gpuWorkers,
@@ -106,14 +113,30 @@ export function gpuWorkerLaunch(options: GpuWorkerOptions): Launch {
       PYTHONDONTWRITEBYTECODE: '1',
       XDG_CACHE_HOME: path.join(options.home, 'cache'),
       TRIALGATE_DTYPE: options.dtype,
+      ...onlyGpus(options.gpus),
       TRIALGATE_TRAINER_KEYS: JSON.stringify(options.trainerKeys),
-      ...Object.fromEntries(OF_RANKS.map((name) => [name, process.env[name]])),
       ...(options.relay && gateway !== undefined
         ? { TRIALGATE_RELAY_URL: gateway, TRIALGATE_RELAY_KEY: relayKey(options.relay.secret) }
         : {}),
     }),
     cwd: options.home,
   };
+}
+
+function rankArguments(ranks: Ranks): string[] {
+  const given = {
+    '--ranks': ranks.ranks,
+    '--launch': ranks.launch,
+    '--group-address': ranks.group_address,
+    '--pack-tokens': ranks.pack_tokens,
+    '--threads': ranks.trainer_threads,
+    '--peak-tflops': ranks.peak_tflops,
+  };
+  return [
+    ...Object.entries(given).flatMap(([flag, value]) => (value === undefined ? [] : [flag, String(value)])),
+    ...(ranks.activation_checkpointing ? ['--activation-checkpointing'] : []),
+    ...(ranks.cpu_offload ? ['--cpu-offload'] : []),
+  ];
 }
 
 /** Returns a worker's component. It is ready when Temporal has seen its process poll the queue. */

@@ -155,7 +155,7 @@ class Group:
             self.ranks[number] = Rank(number, hello["pid"], hello["host"], writer, time.monotonic())
             self._code[number] = hello["code"]
             if hello["size"] != self.options.ranks:
-                what = f"the launch command started {hello['size']} ranks, and --ranks is {self.options.ranks}"
+                what = f"the launch command started {hello['size']} ranks, and `ranks` is {self.options.ranks}"
                 message = f"{what}: give both the same number"
                 self._events.put_nowait((number, {"error": _error("BadSettings", message)}))
             async for line in reader:

@@ -17,10 +17,10 @@ from .world import World
 
 MASTER, GRADIENT, MOMENTS, LOGITS = 4, 4, 8, 4
 # A step needs at least this much for activations. How much more depends on its longest sequence, which nobody knows
-# yet, and on --pack-tokens and --activation-checkpointing: a step whose memory is full says which to change.
+# yet, and on `pack_tokens` and `activation_checkpointing`: a step whose memory is full says which to change.
 LEAST_ACTIVATIONS = 256 << 20
 Parts = dict[str, int]
-HOW_TO_FIT = "start the GPU worker with more --ranks, on larger devices, or choose a smaller model or LoRA"
+HOW_TO_FIT = "raise the deployment's `ranks`, take larger devices, or choose a smaller model or LoRA"
 
 
 def require_room(
@@ -50,7 +50,7 @@ def what_lacks(
     is_cpu = device.type == "cpu"
     on_device = needed(model, ranks, dtype, offload=offload)
     in_main = main_memory(model, ranks, dtype, offload=offload)
-    if ranks == 1 and in_float32_instead(device, dtype):
+    if ranks == 1 and not offload and in_float32_instead(device, dtype):
         on_device["the same in float32"] = MASTER * sum(each.numel() for each in model.parameters())
     # A CPU's ranks have their weights in the main memory that they share, where offloading moves nothing.
     sums = [(on_host, "the main memory", room, on_device | in_main if is_cpu else in_main)]
@@ -87,7 +87,7 @@ def needed(model: nn.Module, ranks: int, dtype: torch.dtype, *, offload: bool) -
     if head.weight.requires_grad:
         # A chunk's part of the head's gradient is a whole matrix, before it is added.
         last = {"a chunk's gradient of the head": compute * head.weight.numel()} | last
-    if ranks == 1:
+    if ranks == 1 and not offload:
         parts = {"float32 weights": MASTER * trained, "moments": MOMENTS * trained, "gradient": GRADIENT * trained}
         if trained < total:
             # `Policy.in_float32` has the frozen weights of one layer at a time.

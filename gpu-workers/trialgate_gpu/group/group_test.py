@@ -255,7 +255,7 @@ def test_a_busy_port_for_the_ranks_is_refused_by_its_name(make_run, hold):
 def test_a_launch_command_that_starts_another_number_of_ranks_is_refused(make_run, hold):
     run = make_run()
     launch = "{python} -m torch.distributed.run --standalone --nproc-per-node 1"
-    with pytest.raises(GpuWorkerError, match="started 1 ranks, and --ranks is 2"):
+    with pytest.raises(GpuWorkerError, match="started 1 ranks, and `ranks` is 2"):
         asyncio.run(with_backend(lambda b: b.load_base(base_request(run), Progress()), ranks=2, launch=launch))
 
 

@@ -23,7 +23,10 @@ Optimizer = FlatAdamW | ShardedAdamW
 
 @dataclass(frozen=True)
 class Placement:
-    """`offload` keeps weights and moments in main memory; `recompute` keeps no activations within a layer."""
+    """`offload` keeps weights and moments in main memory; `recompute` keeps no activations within a layer.
+
+    FSDP2 does the offloading, of a single rank too: each layer's weights are on the device only while it runs.
+    """
 
     device: torch.device
     world: World
@@ -33,11 +36,11 @@ class Placement:
 
     @property
     def is_sharded(self) -> bool:
-        return self.world.size > 1
+        return self.world.size > 1 or self.offload
 
     @property
     def pass_dtype(self) -> torch.dtype:
-        """The dtype in which training passes compute. Several ranks gather their weights in `dtype`."""
+        """The dtype in which training passes compute. Sharded weights are gathered in `dtype`."""
         in_float32 = not self.is_sharded and in_float32_instead(self.device, self.dtype)
         return torch.float32 if in_float32 else self.dtype
 

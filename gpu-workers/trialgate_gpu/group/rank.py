@@ -141,7 +141,7 @@ def main(make: MakeTrainer = make_trainer) -> None:
     try:
         tune_process(arguments.threads or max(1, len(os.sched_getaffinity(0)) // local_size()))
         device = choose_device(arguments.device, local, local_size())
-        trainer = make(device, arguments, join_world(rank, size, device))
+        trainer = make(device, arguments, join_world(rank, size, device, sharded=arguments.cpu_offload))
         controller.send({"ready": str(device)})
     except Exception as error:
         controller.send({"error": failure(error, None)})

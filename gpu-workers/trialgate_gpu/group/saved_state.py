@@ -104,7 +104,7 @@ class StateWriter:
             state,
             storage_writer=dcp.FileSystemWriter(draft, sync_files=True),
             process_group=self.world.saving,
-            no_dist=self.world.size == 1,
+            no_dist=self.world.saving is None,
         )
         info = {"checkpoint_sha256": sha256, "steps": optimizer.steps, "ranks": self.world.size}
         self._writing = threading.Thread(target=self._finish, args=(saving, checkpoint, draft, info), daemon=True)
@@ -169,7 +169,7 @@ def restore(
         state |= {name: _parts(policy, each) for name, each in zip(("exp_avg", "exp_avg_sq"), moments, strict=True)}
     try:
         reader = dcp.FileSystemReader(folder)
-        dcp.load(state, storage_reader=reader, process_group=world.saving, no_dist=world.size == 1)
+        dcp.load(state, storage_reader=reader, process_group=world.saving, no_dist=world.saving is None)
     except (dcp.CheckpointException, RuntimeError, ValueError, KeyError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise _corrupt(f"the trainer's state in {folder} is not of this model ({first})", folder) from error

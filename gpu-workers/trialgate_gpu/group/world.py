@@ -82,9 +82,12 @@ class World:
         self.gather(None)
 
 
-def join_world(rank: int, size: int, device: torch.device) -> World:
-    """Joins the ranks of `torch.distributed.run`. Values on a CPU are exchanged by gloo, those on a GPU by NCCL."""
-    if size == 1:
+def join_world(rank: int, size: int, device: torch.device, *, sharded: bool = False) -> World:
+    """Joins the ranks of `torch.distributed.run`. Values on a CPU are exchanged by gloo, those on a GPU by NCCL.
+
+    A single rank needs a group only where its model is held as sharded ones are.
+    """
+    if size == 1 and not sharded:
         return World()
     backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, timeout=PATIENCE)
