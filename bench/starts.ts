@@ -7,6 +7,7 @@
  *
  * The baseline is the same program without a sandbox. `cold` is a command in a process of its own, `warm` a Python function in a fork of a
  * warm process, and `pool` a command in a sandbox that was started before (`warm_sandboxes`; as many as the burst has trials, of which later ones find none). For `container` it starts a podman of its own, unless DOCKER_HOST names an engine, and for `slurm` a cluster of one node.
+ * There is nothing in the place of a cluster of Kubernetes: `kubernetes` needs your own. A kind that does not work here is left out; standard error says why.
  * bench/iteration.ts compares an iteration with its requests alone.
  */
 import { execFile } from 'node:child_process';
@@ -218,7 +219,13 @@ async function noKind(kind: SandboxKind): Promise<string | null> {
     if (why !== null) return why;
     process.env.PATH = `${stack.use(await startSlurm(signal)).bin}:${process.env.PATH}`;
   }
-  return null;
+  try {
+    await openBackend({ kind }, signal);
+    return null;
+  } catch (error) {
+    if (error instanceof TrialgateError && error.code === 'missing_prerequisite') return error.message;
+    throw error;
+  }
 }
 
 const at = (values: number[], share: number): string => {
@@ -242,7 +249,7 @@ rows.push(
 for (const kind of kinds) {
   const why = await noKind(kind);
   if (why !== null) {
-    progress(`${kind}: ${why}`);
+    progress(`${kind} is left out: ${why}`);
     continue;
   }
   const groups = await controlGroups();

@@ -1,14 +1,3 @@
-/**
- * The URL of an engine: `http://host:port`, `unix:/path.sock` or `relay:WORKER`, and before it its kind, if that is neither vLLM nor SGLang:
- * `openai+https://host:port/api/v1`. It is stored and logged, so it has no key.
- */
-export const ENGINE_URL =
-  /^(?:openai\+https?:\/\/[^\s@?#]+$|https?:\/\/[^/\s]+|(?:openai\+)?(?:unix:\/.+|relay:[A-Za-z0-9._-]{1,64}$))/;
-
-/** Says what an engine's URL looks like. */
-export const ENGINE_URL_FORMS =
-  'an engine: http://host:port or unix:/absolute/path.sock, or openai+https://host:port/v1 (without a key, which engine_keys names)';
-
 /** The form of a relay worker's id, which is part of URLs. */
 export const RELAY_WORKER = /^[A-Za-z0-9._-]{1,64}$/;
 
@@ -24,7 +13,10 @@ export const relayWorkerOf = (url: string): string => engineAt(url).address.slic
 /** Returns the gateway's path to the engine behind a relay worker. */
 export const relayPath = (worker: string): string => `/relay/workers/${worker}`;
 
-/** Returns the kind of an engine, null for vLLM and SGLang, and the address at which it listens. */
+/**
+ * Returns the kind of an engine, which its URL names by a word before the address (`openai+https://host:port/api/v1`), null for vLLM and SGLang;
+ * and the address at which it listens: `http://host:port`, `unix:/path.sock` or `relay:WORKER`. `gateway/engines/url-forms.ts` knows the kinds.
+ */
 export function engineAt(url: string): { kind: string | null; address: string } {
   const [, kind, address] = /^([a-z]+)\+(.*)$/.exec(url) ?? [];
   return { kind: kind ?? null, address: address ?? url };

@@ -1,6 +1,7 @@
 import { z } from 'zod';
-import { ENGINE_URL, ENGINE_URL_FORMS, RELAY } from '../../core/engine-url.ts';
+import { RELAY } from '../../core/engine-url.ts';
 import { ENGINE_KEY } from '../../gateway/engines/engine-keys.ts';
+import { ENGINE_URL, ENGINE_URL_FORMS } from '../../gateway/engines/url-forms.ts';
 import { givenSettings } from '../../gateway/settings.ts';
 import type { SettingKey } from './settings.ts';
 

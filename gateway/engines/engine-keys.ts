@@ -1,7 +1,7 @@
 import { TrialgateError } from '../../core/errors.ts';
 import { engineAt } from '../../core/engine-url.ts';
 
-/** The keys of `openai+` engines, by the host of their URL. */
+/** The keys of engines whose URL names their kind, by the host of that URL. */
 export type EngineKeys = Readonly<Record<string, string>>;
 
 /**

@@ -2,6 +2,7 @@ import type { z } from 'zod';
 import { relayWorkerOf } from '../../core/engine-url.ts';
 import { isObject, parseJson } from '../../core/json.ts';
 import type { EngineConnection } from '../engines/connection.ts';
+import { openai } from '../engines/openai/openai.ts';
 import { CLOSE, hello, OWN_FRAMES, PING, PONG, relayUrl, type HelloAck } from './hello.ts';
 import { RelayConnection } from './relay-connection.ts';
 import { NO_FRAMES, type FrameNumbers } from './link.ts';
@@ -195,7 +196,7 @@ export class RelayHub {
   async #admit(socket: WorkerSocket, said: Said, isClosed: () => boolean): Promise<Worker | null> {
     const { worker_id: id, session: name = crypto.randomUUID(), engine } = said;
     const isOurs = isOwn(said);
-    const claim = { id, url: relayUrl(id, isOurs ? engine : 'openai'), session: name };
+    const claim = { id, url: relayUrl(id, isOurs ? engine : openai.name), session: name };
     const admission = (this.#admissions.get(id) ?? Promise.resolve()).then(() => this.#options.claim(claim));
     const settled = admission.catch(() => {});
     this.#admissions.set(id, settled);

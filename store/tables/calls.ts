@@ -17,6 +17,7 @@ export type CallStatus = (typeof CALL_STATUSES)[number];
 export const FAULTS = ['request', 'engine', 'gateway', 'store', 'client'] as const;
 export type Fault = (typeof FAULTS)[number];
 
+/** The protocols of `gateway/protocols/all.ts`. The record names them, and the store knows nothing of the gateway. */
 export const PROTOCOL_NAMES = ['chat_completions', 'completions', 'messages', 'responses', 'gemini'] as const;
 export type ProtocolName = (typeof PROTOCOL_NAMES)[number];
 

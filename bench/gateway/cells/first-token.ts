@@ -1,4 +1,5 @@
-import { rotated, protocolTargets, type Cell } from '../cell.ts';
+import { rotated, protocolTargets, type Bench, type Cell, type ProtocolTarget } from '../cell.ts';
+import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
 import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
@@ -21,20 +22,12 @@ export const firstToken: Cell = {
   name: 'first-token',
   about: `time to the first token at ${STREAMS} streams (a token each ${PACE_MS} ms), less what the engine itself took for that call`,
   async run(bench) {
-    await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
     await using gateway = await bench.startGateway();
     const inProtocols = protocolTargets(bench, gateway, PROTOCOL_NAMES);
-    const measuredMs = 2000 * bench.options.seconds;
-    const job = {
-      streams: STREAMS,
-      tokens: TOKENS,
-      spreadMs: LENGTH_MS,
-      warmMs: 2 * LENGTH_MS,
-      forMs: 2 * LENGTH_MS + measuredMs,
-    };
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
-      for (const { target, protocol } of rotated(inProtocols, repeat)) {
-        const figures = await timedStreams(bench, target, { ...job, protocol });
+      for (const each of rotated(inProtocols, repeat)) {
+        const figures = await firstTokens(bench, each, bench.options.seconds);
+        const { target } = each;
         bench.report.add({ cell: firstToken.name, case: '', target: target.name, repeat, figures }, [
           'firsts',
           'firstP50Ms',
@@ -47,3 +40,14 @@ export const firstToken: Cell = {
     bench.report.summarize(firstToken.name, firstToken.about, COLUMNS);
   },
 };
+
+/** Runs the streams of the cell to a target. They warm it first. */
+export async function firstTokens(
+  bench: Bench,
+  { target, protocol }: ProtocolTarget,
+  seconds: number,
+): Promise<Figures> {
+  await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
+  const times = { spreadMs: LENGTH_MS, warmMs: 2 * LENGTH_MS, forMs: 2 * LENGTH_MS + 2000 * seconds };
+  return timedStreams(bench, target, { streams: STREAMS, tokens: TOKENS, ...times, protocol });
+}

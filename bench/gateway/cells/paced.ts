@@ -6,7 +6,7 @@ import type { Column } from '../report.ts';
 import { PROTOCOL_NAMES, type ProtocolName } from '../../../store/schema.ts';
 
 export const TOKENS = 64;
-const STREAMS = 1300;
+export const STREAMS = 1300;
 const PACE_MS = 100;
 const ROUNDS = 2;
 const SPREAD_MS = 2000;
@@ -46,21 +46,10 @@ async function inProtocol(bench: Bench, protocol: ProtocolName): Promise<void> {
   await using gateway = await bench.startGateway();
   const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
   const inProtocols = (target: Target) => (target.direct ? 'chat_completions' : protocol);
-  const length = TOKENS * PACE_MS;
-  await bench.engine.set({ tokens: TOKENS, paceMs: 10 });
-  for (const target of targets) await timedStreams(bench, target, { ...WARM_UP, protocol: inProtocols(target) });
-  await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
-  const job = {
-    streams: STREAMS,
-    tokens: TOKENS,
-    spreadMs: SPREAD_MS,
-    warmMs: SPREAD_MS,
-    forMs: ROUNDS * length,
-    rounds: ROUNDS,
-  };
+  for (const target of targets) await warmUp(bench, target, inProtocols(target));
   for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
     for (const target of rotated(targets, repeat)) {
-      const figures = await timedStreams(bench, target, { ...job, protocol: inProtocols(target) });
+      const figures = await pacedStreams(bench, target, inProtocols(target));
       bench.report.add({ cell: paced.name, case: protocol, target: target.name, repeat, figures }, [
         'begun',
         'tokensPerSecond',
@@ -71,6 +60,23 @@ async function inProtocol(bench: Bench, protocol: ProtocolName): Promise<void> {
       ]);
     }
   }
+}
+
+export async function warmUp(bench: Bench, target: Target, protocol: ProtocolName): Promise<void> {
+  await bench.engine.set({ tokens: TOKENS, paceMs: 10 });
+  await timedStreams(bench, target, { ...WARM_UP, protocol });
+}
+
+/** Runs the streams of the cell to a target that is warm. */
+export async function pacedStreams(
+  bench: Bench,
+  target: Target,
+  protocol: ProtocolName,
+  streams = STREAMS,
+): Promise<Figures> {
+  await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
+  const times = { spreadMs: SPREAD_MS, warmMs: SPREAD_MS, forMs: ROUNDS * TOKENS * PACE_MS };
+  return timedStreams(bench, target, { streams, tokens: TOKENS, ...times, rounds: ROUNDS, protocol });
 }
 
 /** Runs streams to one target. Each lane has its own trials. */

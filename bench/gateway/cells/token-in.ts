@@ -6,8 +6,8 @@ import type { Column } from '../report.ts';
 import { PROTOCOL_NAMES } from '../../../store/schema.ts';
 
 const TOKENS = 64;
-const CONNECTIONS = 32;
-const WARM_SECONDS = 2;
+export const CONNECTIONS = 32;
+export const WARM_SECONDS = 2;
 /** The number of trials that take turns, so large that a turn has long ended when its trial's next one begins. */
 const SET = 512;
 const MORE_TURNS = 8;
@@ -26,15 +26,14 @@ export const tokenIn: Cell = {
   name: 'token-in',
   about: `turns 2 to ${MORE_TURNS + 1} of conversations, c=${CONNECTIONS}; the engine alone is asked for the same by its chat route, whichever protocol it stands beside`,
   async run(bench) {
-    await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (const stream of [false, true]) {
       await using gateway = await bench.startGateway();
       const inProtocols = protocolTargets(bench, gateway, PROTOCOL_NAMES);
-      for (const each of inProtocols) await once(bench, each, stream, WARM_SECONDS);
+      for (const each of inProtocols) await turns(bench, each, stream, WARM_SECONDS);
       for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
         const found = new Map<string, Figures>();
         for (const each of rotated(inProtocols, repeat))
-          found.set(each.target.name, await once(bench, each, stream, bench.options.seconds));
+          found.set(each.target.name, await turns(bench, each, stream, bench.options.seconds));
         for (const [target, figures] of withAdded(found)) {
           bench.report.add({ cell: tokenIn.name, case: stream ? 'streams' : 'calls', target, repeat, figures }, [
             'perSecond',
@@ -51,12 +50,14 @@ export const tokenIn: Cell = {
   },
 };
 
-async function once(
+/** Makes turns of the cell's conversations. `unclean` counts those that did not continue from recorded ids. */
+export async function turns(
   bench: Bench,
   { target, protocol }: ProtocolTarget,
   stream: boolean,
   seconds: number,
 ): Promise<Figures> {
+  await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
   const sets = Math.ceil((EXPECTED_A_SECOND * seconds) / (SET * MORE_TURNS));
   const lines = await target.lines(sets * SET);
   if (!target.direct) await prime(target, lines, { protocol, signal: bench.signal });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import uuid
 from asyncio import gather
@@ -199,7 +200,8 @@ class Weights:
     async def _urls(self) -> list[str]:
         """Returns the engines that answer calls outside runs."""
         engines = (await self._gateway.ask(lambda client: client.engines()))["engines"]
-        own = [engine for engine in engines if not engine["url"].startswith("openai+")]
+        # A kind that a URL names takes no weights: `openai+http://…`.
+        own = [engine for engine in engines if not re.match(r"[a-z]+\+", engine["url"])]
         for engine in own:
             if engine["run_id"] is not None:
                 raise RolloutError(

@@ -1,7 +1,7 @@
 import { parseObject } from '../../json.ts';
 
 /** The routes of SGLang that the gateway and the trainer use. */
-const GETS = new Set(['/health', '/ready', '/v1/loads', '/v1/models', '/model_info', '/server_info']);
+const GETS = new Set(['/health', '/ready', '/v1/loads', '/metrics', '/v1/models', '/model_info', '/server_info']);
 const POSTS = new Set([
   '/generate',
   '/v1/chat/completions',

@@ -1,10 +1,10 @@
 import { z } from 'zod';
-import { ENGINE_URL, ENGINE_URL_FORMS } from '../../../core/engine-url.ts';
 import { isStorable, toStorableText } from '../../../core/json.ts';
 import { CLIENT_RUN_ID, GROUP_ID, TRIAL_ID } from '../../../core/ids.ts';
 import { MAX_REWARD } from '../../../core/weighted-reward.ts';
 import { samplingChoices } from '../../../core/sampling-choices.ts';
 import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, FOUND_BY, OUTCOMES, RUN_STATUSES } from '../../../store/schema.ts';
+import { ENGINE_URL, ENGINE_URL_FORMS } from '../../engines/url-forms.ts';
 
 const id = z.string().regex(CLIENT_RUN_ID, 'an id of letters, digits, `.`, `_`, `-`, `/`');
 const count = z.int().min(1);

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { RELAY } from '../../../core/engine-url.ts';
 import { TrialgateError } from '../../../core/errors.ts';
 import { ENGINE_KEY, readEngineKeys, type EngineKeys } from '../../engines/engine-keys.ts';
+import { WORKER_ENGINE_URL } from '../../engines/url-forms.ts';
 import { isObject } from '../../json.ts';
 import {
   declarationOf,
@@ -39,16 +40,7 @@ const EXPECTED = 'engines such as https://engine.example, separated by commas';
 export const engineUrls = z
   .string(EXPECTED)
   .transform((text) => text.split(',').map((url) => url.trim().replace(/\/+$/, '')))
-  .pipe(
-    z.array(
-      z
-        .string()
-        .regex(
-          /^(relay|https?:\/\/[^/\s]+|openai\+https?:\/\/[^\s@?#]+)$/,
-          `${EXPECTED}, or relay; a Worker reaches none through \`unix:\``,
-        ),
-    ),
-  );
+  .pipe(z.array(z.string().regex(WORKER_ENGINE_URL, `${EXPECTED}, or relay; a Worker reaches none through \`unix:\``)));
 
 const EXPECTED_KEYS = 'HOST=VARIABLE, separated by commas, where VARIABLE is a secret of the Worker';
 const engineKeys = z

@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
-import { ENGINE_URL, ENGINE_URL_FORMS } from '../../../../core/engine-url.ts';
 import { sleep } from '../../../../core/sleep.ts';
 import { validateFile } from '../../../../core/validate-file.ts';
 import type { FoundEngine } from '../../../../store/queries/register-replicas.ts';
+import { ENGINE_URL, ENGINE_URL_FORMS } from '../../../engines/url-forms.ts';
 import { messageOf, type Discovery, type Finding } from './discovery.ts';
 
 const POLL_MS = 500;

@@ -417,7 +417,6 @@ test('it lists the adapters that are loaded, and loads one again that a request 
 
 test('it reports its load, its checksums and the text of ids', async () => {
   expect(await ask('/v1/loads')).toMatchObject({ loads: [{ num_running_reqs: 0, num_waiting_reqs: 0 }] });
-  expect(await (await send('/metrics')).text()).toContain('sglang:num_running_reqs{');
   const before = await ask('/weights_checker', {});
   await ask('/update_weights_from_disk', { model_path: '/weights/2' });
   expect((await ask('/weights_checker', {})).per_engine_checksum).not.toBe(before.per_engine_checksum);
@@ -426,6 +425,32 @@ test('it reports its load, its checksums and the text of ids', async () => {
   expect(await ask('/detokenize', { tokens, skip_special_tokens: false })).toEqual({ text: 'a<|im_end|>' });
   expect((await send('/unknown')).status).toBe(404);
   expect((await send('/generate')).status).toBe(405);
+});
+
+test('with metrics it counts the prompts of requests that have ended, and what of them was cached', async () => {
+  expect((await send('/metrics')).status).toBe(404);
+  engine.hasMetrics = true;
+  engine.health = { every: 5, until: 100 };
+  const counted = async () =>
+    [
+      ...(await (await send('/metrics')).text()).matchAll(/^sglang:((?:prompt|cached)_tokens_total)\{(.+)\} (.+)$/gm),
+    ].map(([, ...sample]) => sample);
+  await send('/health');
+  expect([await (await send('/metrics')).text(), await counted()]).toEqual([
+    expect.stringContaining('sglang:num_running_reqs{'),
+    [],
+  ]);
+  const size = PROMPT.length;
+  const LABELS = 'engine_type="unified",model_name="policy"';
+  await ask('/generate', GENERATE);
+  expect(await counted()).toEqual([['prompt_tokens_total', `is_streaming="false",${LABELS}`, `${size}.0`]]);
+  await streamOf('/generate', GENERATE);
+  await ask('/generate', { ...GENERATE, cache_salt: 'other' });
+  expect(await counted()).toEqual([
+    ['prompt_tokens_total', `is_streaming="false",${LABELS}`, `${2 * size}.0`],
+    ['prompt_tokens_total', `is_streaming="true",${LABELS}`, `${size}.0`],
+    ['cached_tokens_total', `cache_source="device",${LABELS}`, `${size - 1}.0`],
+  ]);
 });
 
 test('its log-probabilities are of the distribution at the temperature, unless it is told otherwise', async () => {

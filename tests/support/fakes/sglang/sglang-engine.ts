@@ -4,7 +4,7 @@ import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import type { GeneratedReply } from '../../scenarios/generated.ts';
 import { json } from '../engine-server.ts';
-import { hasHalf, NOT_TOKENIZED, ToyEngine, type Span, type ToyBody } from '../toy-engine.ts';
+import { hasHalf, NOT_TOKENIZED, ToyEngine, type Cue, type Span, type ToyBody } from '../toy-engine.ts';
 import { decode, decodeWithSpecial, encode, END, misspell } from '../toy-tokenizer.ts';
 import { ChatStream, chatReply, chatRequest, promptOf, type Parsers } from './chat.ts';
 import { Adapters } from './adapters.ts';
@@ -30,6 +30,8 @@ export class SglangEngine extends ToyEngine {
   incremental = false;
   /** True when it takes reasoning out of the text. */
   thinks = false;
+  /** `--enable-metrics`. */
+  hasMetrics = false;
   /** `SGLANG_RETURN_ORIGINAL_LOGPROB`. */
   originalLogprobs = false;
   /** `--enable-fp32-lm-head`. */
@@ -54,6 +56,8 @@ export class SglangEngine extends ToyEngine {
   readonly adapters = new Adapters();
   /** Loads a model's folder. Returns why it cannot, or null. */
   loadWeights: (path: string) => string | null | Promise<string | null> = () => null;
+  /** The tokens of the prompts of requests that have ended, by how they were sent, and those of them that were cached. */
+  readonly #ended = { whole: 0, streamed: 0, cached: 0 };
   readonly scheduler = new Scheduler(() => this);
   readonly #manager = new Manager(this.scheduler, {
     plan: (request, i) => {
@@ -74,15 +78,17 @@ export class SglangEngine extends ToyEngine {
     hasLimits: () => this.hasLimits,
     isIncremental: () => this.incremental,
     begin: (sequence, request) => {
-      if (isModeProbe(request)) return () => {};
+      if (isModeProbe(request)) return () => this.#count(sequence);
       const { cue, ids } = request;
       const generated: GeneratedReply = { prompt: ids, completion: sequence.output, logprobs: [] };
       this.log(cue, generated);
-      return () =>
-        void Object.assign(generated, {
+      return () => {
+        if (cue !== HEALTH) this.#count(sequence);
+        Object.assign(generated, {
           logprobs: sequence.output.map(this.logprob),
           versions: this.versionsOf(this.#spansOf(sequence)),
         });
+      };
     },
   });
 
@@ -100,6 +106,12 @@ export class SglangEngine extends ToyEngine {
   #setWeightVersion(version: string): void {
     this.scheduler.setWeightVersion(version);
     this.#manager.weightVersion = version;
+  }
+
+  #count({ prompt, cachedTokens, stream, endedInQueue }: Sequence): void {
+    if (endedInQueue) return;
+    this.#ended[stream ? 'streamed' : 'whole'] += prompt.length;
+    this.#ended.cached += cachedTokens;
   }
 
   #spansOf(sequence: Sequence): Span[] {
@@ -277,6 +289,7 @@ export class SglangEngine extends ToyEngine {
   }
 
   metrics(_: Body, response: ServerResponse): void {
+    if (!this.hasMetrics) return json(response, { detail: 'Not Found' }, 404);
     const { running, waiting } = this.scheduler;
     const labels = `{engine_type="unified",model_name="${this.servedModelName}",moe_ep_rank="0",pp_rank="0",tp_rank="0"}`;
     const gauges = {
@@ -288,6 +301,17 @@ export class SglangEngine extends ToyEngine {
     const lines = Object.entries(gauges).map(
       ([name, value]) => `# TYPE sglang:${name} gauge\nsglang:${name}${labels} ${value.toFixed(1)}\n`,
     );
+    const counter = (name: string, label: string, samples: Record<string, number>) => {
+      const shown = Object.entries(samples).map(([value, tokens]) =>
+        tokens === 0
+          ? ''
+          : `sglang:${name}{${label}="${value}",engine_type="unified",model_name="policy"} ${tokens.toFixed(1)}\n`,
+      );
+      lines.push(`# TYPE sglang:${name} counter\n`, ...shown);
+    };
+    const { whole, streamed, cached } = this.#ended;
+    counter('prompt_tokens_total', 'is_streaming', { false: whole, true: streamed });
+    counter('cached_tokens_total', 'cache_source', { device: cached });
     response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }).end(lines.join(''));
   }
 
@@ -297,8 +321,7 @@ export class SglangEngine extends ToyEngine {
     const began = Date.now();
     const asked = new AbortController();
     const request = generateRequest({ input_ids: [END], sampling_params: { max_new_tokens: 1 } }, encode);
-    const cue = { lines: [{ text: 'x', ends: false }], log: 'health' };
-    this.#manager.run({ ...request, cue }, asked.signal).catch(() => {});
+    this.#manager.run({ ...request, cue: HEALTH }, asked.signal).catch(() => {});
     while (Date.now() < began + this.health.until && !signal.aborted) {
       await setTimeout(this.health.every, null, { ref: false });
       if (this.scheduler.reportedAt < began) continue;
@@ -408,6 +431,9 @@ export class SglangEngine extends ToyEngine {
     });
   }
 }
+
+/** The reply of the request by which a health check looks for a sign of life. */
+const HEALTH: Cue = { lines: [{ text: 'x', ends: false }], log: 'health' };
 
 type Handler =
   | 'generate'

@@ -1,0 +1,33 @@
+import { expect, test } from 'vitest';
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { REPOSITORY } from '../core/repository.ts';
+import { PROTOCOL_NAMES } from '../store/schema.ts';
+import { NAMED } from './engines/all.ts';
+import { PROTOCOLS } from './protocols/all.ts';
+
+/** What runs besides the gateway, and the gateway. */
+const PRODUCT = '{core,store,gateway,activities,workflows,cli,deploy,clients,gpu-workers}/**/*.{ts,mjs,py}';
+const isTest = (file: string) => /\.test\.ts$|_test\.py$|(?:^|\/)(?:node_modules|tests)\//.test(file);
+const withoutComments = (text: string) => text.replaceAll(/\/\*[\s\S]*?\*\/|^\s*(?:\/\/|#).*$/gm, '');
+
+/** Sentences for people, which have `openai+` as their example. */
+const EXAMPLES = ['cli/commands/relay-worker.ts', 'cli/config/settings.ts'];
+
+test.each(NAMED)(
+  'the kind of engine `$name` is named in its folder alone: all else has it from the registry',
+  ({ name }) => {
+    const word = new RegExp(`\\b${name}\\\\?\\+|(['"\`])${name}\\1`);
+    const named = globSync(PRODUCT, { cwd: REPOSITORY, exclude: ['**/node_modules'] }).filter(
+      (file) =>
+        !isTest(file) &&
+        !file.startsWith(`gateway/engines/${name}/`) &&
+        word.test(withoutComments(readFileSync(path.join(REPOSITORY, file), 'utf8'))),
+    );
+    expect(named.toSorted()).toEqual(EXAMPLES);
+  },
+);
+
+test('each protocol that the record can name is served', () => {
+  expect(PROTOCOLS.map(({ name }) => name).toSorted()).toEqual(PROTOCOL_NAMES.toSorted());
+});
