@@ -93,6 +93,15 @@ test('an engine of another kind that drained serves again outside of the run tha
   expect(await rowOf(OTHER_KIND)).toMatchObject({ draining: false, runId: null, inRotation: true });
 });
 
+test('an engine that joins while an evaluation has one that takes no weights belongs to no run, and that one’s row is removed when it leaves', async () => {
+  await startWithFile(serving(OTHER_KIND));
+  await store.db.update(replicas).set({ runId: 'evaluated' });
+  await changeFile(serving(OTHER_KIND, A));
+  expect(await rowOf(A)).toMatchObject({ runId: null, inRotation: true });
+  await changeFile([], OTHER_KIND);
+  expect(await namers()).toEqual({ [A]: 'file' });
+});
+
 test('an engine that several sources name obeys the first of list, file and hand, in whatever order they came', async () => {
   await joinByHand(store.db, A);
   await startWithFile(serving(A));

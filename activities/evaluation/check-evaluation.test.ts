@@ -11,10 +11,13 @@ const store = useDatabase();
 let serial = 0;
 
 /** Checks an evaluation of two groups of two trials; null is a trial that no host opened. The last trial has a completed call if it `hasReply`. */
-async function check(outcomes: readonly (Outcome | null)[], { hasReply = true, version = 1 } = {}): Promise<void> {
+async function check(
+  outcomes: readonly (Outcome | null)[],
+  { hasReply = true, version = 1, name = 'eval@1' } = {},
+): Promise<void> {
   const runId = `run${++serial}`;
   await store.db.insert(runs).values({ id: runId, config: {} });
-  const evaluated = [0, 1].map((ordinal) => ({ id: `${runId}/eval@1/${ordinal}`, size: 2 }));
+  const evaluated = [0, 1].map((ordinal) => ({ id: `${runId}/${name}/${ordinal}`, size: 2 }));
   for (const [ordinal, group] of evaluated.entries()) {
     await store.db
       .insert(groups)
@@ -59,6 +62,12 @@ test('the evaluation before a run fails with the most frequent reason if no agen
       /^none of the evaluation's 4 trials got a reply of the model: timed_out of port \d\. .*configure run\d+ evaluation\.before=false.*resume/,
     ),
   });
+});
+
+test('an evaluation on demand in which no agent got a reply says to evaluate again, because no run waits for it', async () => {
+  await expect(check(NO_REPLIES, { hasReply: false, version: 0, name: 'eval@0.2' })).rejects.toThrow(
+    /got a reply of the model: timed_out of port \d\. Repair the cause and evaluate again$/,
+  );
 });
 
 test('an evaluation whose agents all failed counts as done if one of them got a reply, and if the run has trained before', async () => {

@@ -35,7 +35,7 @@ export const checkEvaluation =
       if (!first) return;
       throw ApplicationFailure.create({
         type: 'no_reply',
-        message: `none of the evaluation's ${planned} trials got a reply of the model: ${commonReason(all)}. Repair the cause and start another run, or go on without this evaluation: "npx trialgate configure ${first.runId} evaluation.before=false", then "npx trialgate resume ${first.runId}"`,
+        message: `none of the evaluation's ${planned} trials got a reply of the model: ${commonReason(all)}. Repair the cause and ${howToGoOn(first.runId, ids)}`,
         nonRetryable: true,
       });
     }
@@ -46,6 +46,12 @@ export const checkEvaluation =
       nonRetryable: true,
     });
   };
+
+/** A run waits for its own evaluation, and nothing waits for one on demand, whose groups are `{run}/eval@{version}.{n}/{ordinal}`. */
+const howToGoOn = (runId: string, groupIds: readonly string[]): string =>
+  groupIds.every((id) => /\/eval@\d+\.\d+\/\d+$/.test(id))
+    ? 'evaluate again'
+    : `start another run, or go on without this evaluation: "npx trialgate configure ${runId} evaluation.before=false", then "npx trialgate resume ${runId}"`;
 
 /** True when a trial of these groups has a completed call. */
 async function hasReply(db: Database, groupIds: string[]): Promise<boolean> {

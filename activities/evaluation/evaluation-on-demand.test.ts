@@ -2,7 +2,7 @@ import { eq, ne } from 'drizzle-orm';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Database } from '../../store/database.ts';
 import { groups, policyVersions, poolWaits, replicas, runs } from '../../store/schema.ts';
 import { depsOver } from '../../tests/support/harness/deps-over.ts';
@@ -212,6 +212,56 @@ test('a run gets only the engines that runs can use, and is refused with the rea
   };
   await expect(acquirePool(deps)({ runId: 'first' })).rejects.toMatchObject(refusal);
   await expect(borrowPool(deps)({ runId: 'second' })).rejects.toMatchObject(refusal);
+});
+
+describe('an evaluation on servers that take no weights', () => {
+  const [served, other] = ['openai+http://127.0.0.1:9', 'openai+http://127.0.0.1:10'];
+  const evaluated = (runId: string, engines: string[]) =>
+    db.insert(runs).values({ id: runId, config: runConfig.parse({ ...config, iterations: 0, engines }) });
+  const rowOf = async (url: string) => (await db.select().from(replicas).where(eq(replicas.url, url)))[0];
+
+  test('it gets them at once as version 0, with nothing to publish, and needs no policy version; another waits for those that it has', async () => {
+    await evaluated('third', [served, other]);
+    await evaluated('fourth', [served]);
+    expect(await borrowPool(deps)({ runId: 'third' })).toEqual({ version: 0, published: true });
+    expect(await rowOf(served)).toMatchObject({ runId: 'third', inRotation: true, weightVersion: null });
+    await underWay('third/publish', async () => {
+      await expect(borrowPool(deps)({ runId: 'fourth' })).rejects.toMatchObject({
+        type: 'pool_busy',
+        nonRetryable: true,
+        message: expect.stringContaining(`waiting for engine ${served}, which belongs to run third`),
+      });
+    });
+    await returnPool(deps)({ runId: 'third' });
+    expect(await rowOf(served)).toBeUndefined();
+    expect(await borrowPool(deps)({ runId: 'fourth', version: 0 })).toEqual({ version: 0, published: true });
+    await expect(borrowPool(deps)({ runId: 'fourth', version: 1 })).rejects.toMatchObject({
+      nonRetryable: true,
+      message: expect.stringContaining('run fourth has no policy version 1: its servers take no weights'),
+    });
+  });
+
+  test('it keeps no run from the deployment’s other engines, also when it has a server of the deployment', async () => {
+    await db.insert(replicas).values({ url: served });
+    await evaluated('third', [served]);
+    await borrowPool(deps)({ runId: 'third' });
+    expect(await readQueue(db)).toMatchObject({ owner: null });
+    await underWay('third/publish', async () => {
+      expect(await acquirePool(deps)({ runId: 'first' })).toEqual(['unix:/a', 'unix:/b']);
+    });
+    expect(await readQueue(db)).toMatchObject({ owner: 'first' });
+    await returnPool(deps)({ runId: 'third' });
+    expect(await rowOf(served)).toMatchObject({ runId: null, inRotation: true });
+  });
+
+  test('its run cannot train there', async () => {
+    await evaluated('third', [served]);
+    await expect(acquirePool(deps)({ runId: 'third' })).rejects.toMatchObject({
+      type: 'bad_input',
+      nonRetryable: true,
+      message: expect.stringMatching(/^openai\+.* is no engine for a run/),
+    });
+  });
 });
 
 test('when a run releases the pool, the row of an engine that has left and was kept for the run is deleted', async () => {

@@ -16,50 +16,65 @@ import { readRun } from '../run/read-run.ts';
  */
 export const acquirePool =
   (deps: Deps) =>
-  async (input: { runId: string }): Promise<string[]> => {
-    const { runId } = input;
-    const config = await readRun(deps.db, runId);
-    const pool = config.engines.length > 0 ? runId : DEPLOYMENT_POOL;
-    const queue = config.engines.length > 0 ? config.engines.toSorted().join(' ') : DEPLOYMENT_POOL;
-    await releaseDeadOwners(deps, runId, pool);
-    await noteWait(deps.db, runId, queue);
-    return withRunReason(deps, runId, () =>
-      deps.db.transaction(async (tx) => {
-        if (config.engines.length > 0) {
-          await tx
-            .insert(replicas)
-            .values(config.engines.map((url) => ({ url, pool, inRotation: false })))
-            .onConflictDoNothing();
-        }
-        const isNamed = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
-        const inPool = and(isNamed, not(isDraining));
-        const rows = await tx.select().from(replicas).where(inPool).orderBy(replicas.url).for('update');
-        const busy = rows.find((row) => row.runId !== null && row.runId !== runId);
-        if (busy)
-          throw ApplicationFailure.create({
-            type: 'pool_busy',
-            message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends or releases it`,
-          });
-        const [first] = await readWaits(tx, queue);
-        const isOwner = rows.some((row) => row.runId === runId);
-        if (!isOwner && first && first.runId !== runId)
-          throw ApplicationFailure.create({
-            type: 'pool_busy',
-            message: `waiting for engines: run ${first.runId} began to wait before this one`,
-          });
-        if (rows.length === 0) {
-          const message =
-            'no engine is registered, or all of them drain (`trialgate engine list`): start the gateway with --engine URL, or name engines in the run file';
-          throw ApplicationFailure.create({ type: 'engine_unavailable', message });
-        }
-        const urls = rows.map((row) => row.url).filter(isForRuns);
-        if (urls.length === 0) throw ApplicationFailure.nonRetryable(`${rows[0]?.url} ${NOT_IN_RUNS}`, 'bad_input');
-        await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(inArray(replicas.url, urls));
-        await endWait(tx, runId);
-        return urls.toSorted();
-      }),
-    );
-  };
+  ({ runId }: { runId: string }): Promise<string[]> =>
+    acquire(deps, runId, isForRuns);
+
+/** Gives an evaluation the servers that it names and that take no weights. They serve at once, because nothing is published to them. */
+export const acquireServers = (deps: Deps, runId: string): Promise<string[]> =>
+  acquire(deps, runId, (url) => !isForRuns(url), { inRotation: true });
+
+async function acquire(
+  deps: Deps,
+  runId: string,
+  isUsable: (url: string) => boolean,
+  set: { inRotation?: true } = {},
+): Promise<string[]> {
+  const config = await readRun(deps.db, runId);
+  const pool = config.engines.length > 0 ? runId : DEPLOYMENT_POOL;
+  const queue = config.engines.length > 0 ? config.engines.toSorted().join(' ') : DEPLOYMENT_POOL;
+  await releaseDeadOwners(deps, runId, pool);
+  await noteWait(deps.db, runId, queue);
+  return withRunReason(deps, runId, () =>
+    deps.db.transaction(async (tx) => {
+      if (config.engines.length > 0) {
+        await tx
+          .insert(replicas)
+          .values(config.engines.map((url) => ({ url, pool, inRotation: false })))
+          .onConflictDoNothing();
+      }
+      const isNamed = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
+      const inPool = and(isNamed, not(isDraining));
+      const all = await tx.select().from(replicas).where(inPool).orderBy(replicas.url).for('update');
+      const rows = all.filter(({ url }) => isUsable(url));
+      const busy = rows.find((row) => row.runId !== null && row.runId !== runId);
+      if (busy)
+        throw ApplicationFailure.create({
+          type: 'pool_busy',
+          message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends or releases it`,
+        });
+      const [first] = await readWaits(tx, queue);
+      const isOwner = rows.some((row) => row.runId === runId);
+      if (!isOwner && first && first.runId !== runId)
+        throw ApplicationFailure.create({
+          type: 'pool_busy',
+          message: `waiting for engines: run ${first.runId} began to wait before this one`,
+        });
+      if (all.length === 0) {
+        const message =
+          'no engine is registered, or all of them drain (`trialgate engine list`): start the gateway with --engine URL, or name engines in the run file';
+        throw ApplicationFailure.create({ type: 'engine_unavailable', message });
+      }
+      if (rows.length === 0) throw ApplicationFailure.nonRetryable(`${all[0]?.url} ${NOT_IN_RUNS}`, 'bad_input');
+      const urls = rows.map(({ url }) => url);
+      await tx
+        .update(replicas)
+        .set({ runId, ...set, updatedAt: new Date() })
+        .where(inArray(replicas.url, urls));
+      await endWait(tx, runId);
+      return urls.toSorted();
+    }),
+  );
+}
 
 /** Writes the reason for a wait to `runs.reason`, where people look. */
 async function withRunReason<T>(deps: Deps, runId: string, work: () => Promise<T>): Promise<T> {

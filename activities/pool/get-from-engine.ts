@@ -1,5 +1,5 @@
 import { Agent } from 'undici';
-import { isRelayed, listenerOf, relayPath, relayWorkerOf } from '../../core/engine-url.ts';
+import { isRelayed, listenerOf, pathBelow, relayPath, relayWorkerOf } from '../../core/engine-url.ts';
 import { relayKey } from '../../core/keys.ts';
 
 /** The way to an engine behind a relay worker: the gateway that has the worker, and the deployment's secret. */
@@ -8,6 +8,7 @@ export type RelayRoute = { gatewayUrls: readonly string[]; secret: string };
 /**
  * Asks an engine on a connection of its own, once, because the gateway's client
  * (`gateway/engines/replica.ts`) exists to keep connections, to ask again and to remember, and runs in workerd too.
+ * @param more headers of the request, such as the key of an `openai+` engine
  * @throws the connection's error
  */
 export async function getFromEngine(
@@ -15,15 +16,16 @@ export async function getFromEngine(
   path: string,
   timeoutMs: number,
   relay: RelayRoute,
+  more: Record<string, string> = {},
 ): Promise<{ status: number; text: string }> {
-  const { socketPath, origin, prefix, headers } = routeTo(url, relay);
+  const { socketPath, origin, pathOf, headers } = routeTo(url, relay);
   const agent = new Agent(socketPath === undefined ? {} : { connect: { socketPath } });
   try {
     const { statusCode, body } = await agent.request({
       origin,
-      path: `${prefix}${path}`,
+      path: pathOf(path),
       method: 'GET',
-      headers,
+      headers: { ...more, ...headers },
       signal: AbortSignal.timeout(timeoutMs),
     });
     return { status: statusCode, text: await body.text() };
@@ -32,7 +34,13 @@ export async function getFromEngine(
   }
 }
 
-type Route = { socketPath: string | undefined; origin: string; prefix: string; headers: Record<string, string> };
+type Route = {
+  socketPath: string | undefined;
+  origin: string;
+  /** Returns where one of the engine's routes is. */
+  pathOf: (route: string) => string;
+  headers: Record<string, string>;
+};
 
 function routeTo(url: string, relay: RelayRoute): Route {
   if (isRelayed(url)) {
@@ -42,10 +50,10 @@ function routeTo(url: string, relay: RelayRoute): Route {
     return {
       socketPath: undefined,
       origin,
-      prefix: `${pathname.replace(/\/$/, '')}${relayPath(relayWorkerOf(url))}`,
+      pathOf: (route) => `${pathname.replace(/\/$/, '')}${relayPath(relayWorkerOf(url))}${route}`,
       headers: { authorization: `Bearer ${relayKey(relay.secret)}` },
     };
   }
-  const { socketPath, origin } = listenerOf(url);
-  return { socketPath, origin, prefix: '', headers: {} };
+  const { socketPath, origin, base } = listenerOf(url);
+  return { socketPath, origin, pathOf: (route) => pathBelow(base, route), headers: {} };
 }

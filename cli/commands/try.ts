@@ -4,7 +4,14 @@ import { EXIT } from '../exit.ts';
 import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
-  addSettings(root.command('try <task>'), ['home', 'database_url', 'gateway_url', 'secret', 'unsandboxed'])
+  addSettings(root.command('try <task>'), [
+    'home',
+    'database_url',
+    'gateway_url',
+    'secret',
+    'engine_keys',
+    'unsandboxed',
+  ])
     .description(
       'run one trial now, outside any run, on the engine of the deployment, and print its transcript, what agent and verifier printed, its reward and its samples',
     )
@@ -13,7 +20,10 @@ export function register(root: Command): void {
       '--run <run-or-file>',
       'use the settings of trials of this run or run file (default: the defaults of a run file)',
     )
-    .option('--engine <url>', 'an engine of your own, for which no deployment need run; nothing is kept afterwards')
+    .option(
+      '--engine <url>',
+      "an engine of your own, for which no deployment need run, or openai+URL of any other server of OpenAI's completions; nothing is kept afterwards",
+    )
     .option('--keep <folder>', 'copy what the agent left into a new folder')
     .option(
       '--explain',
@@ -32,6 +42,7 @@ export function register(root: Command): void {
       'after',
       '\nExamples:\n  $ npx trialgate try tasks/train/add\n  $ npx trialgate try tasks/train/add --agent ./my-agent/agent.yaml --keep left\n  $ npx trialgate try tasks/train/add --run quickstart.yaml --json' +
         '\n  $ npx trialgate try tasks/train/add --engine http://127.0.0.1:8000' +
+        '\n  $ npx trialgate try tasks/train/add --engine openai+https://host/v1 --engine-keys host=OPENAI_API_KEY' +
         '\n  $ npx trialgate try tasks/train/add --agent ./my-agent/agent.yaml --explain' +
         '\n  $ npx trialgate try --attack tasks/train/add\n  $ npx trialgate try --attack my-run/data/train.jsonl#0 --run my-run/run.yaml --json' +
         '\n  $ npx trialgate try --attack tasks/train/add --only conftest,reward_daemon' +

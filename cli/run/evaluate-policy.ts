@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { EvaluationRequest } from '../../activities/evaluation/plan-evaluation-on-demand.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { isEvaluatedAsServed } from '../../core/run-config/run-config.ts';
 import { innermost } from '../../workflows/describe.ts';
 import type { evaluateRun, EvaluationDone } from '../../workflows/evaluate-run.ts';
 import { progressLine } from '../progress.ts';
@@ -22,7 +23,8 @@ export async function startEvaluation(
   request: EvaluationRequest,
   relay = NO_RELAY,
 ): Promise<void> {
-  await requireSameModel(db, await readRun(db, request.runId), relay);
+  const config = await readRun(db, request.runId);
+  if (!isEvaluatedAsServed(config)) await requireSameModel(db, config, relay);
   try {
     await client.workflow.start<typeof evaluateRun>('evaluateRun', {
       workflowId: `${request.runId}/evaluate`,

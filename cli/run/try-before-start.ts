@@ -1,4 +1,3 @@
-import { eq } from 'drizzle-orm';
 import { isolation } from '../../activities/sandbox/isolation.ts';
 import { listFolder } from '../../activities/tasks/list-tasks.ts';
 import { TrialgateError } from '../../core/errors.ts';
@@ -6,7 +5,7 @@ import type { AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
-import { DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
+import { readPoolOwner } from '../../store/queries/pool-queue.ts';
 import { readTrialRecord, toolNotices } from '../show/trial-transcript.ts';
 import { toolParserAdvice } from './restart-engine.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
@@ -56,9 +55,8 @@ async function reasonNotToTry(config: RunConfig, { unsandboxed }: TryoutPlace): 
 /** Says why a try can ask no engine now; null when it can. */
 async function reasonNotToAsk({ engines }: RunConfig, { db }: TryoutPlace): Promise<string | null> {
   if (engines.length > 0) return 'the run has its own engines';
-  const pool = await db.select({ runId: replicas.runId }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));
-  const owner = pool.find(({ runId }) => runId !== null)?.runId;
-  return owner === undefined ? null : `the engines belong to run ${owner} until that ends`;
+  const owner = await readPoolOwner(db);
+  return owner === null ? null : `the engines belong to run ${owner} until that ends`;
 }
 
 /** Returns trials in which every agent and every source has its turn. */

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
-import { expect, test, vi } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { z } from 'zod';
+import { OpenAiServer } from '../../tests/support/fakes/openai-server.ts';
 import { SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
 import { taskWith, temporaryHome, writeFiles } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { EXIT } from '../exit.ts';
@@ -33,6 +34,19 @@ test('the command exits with 0 for a trial that is scored, and says how many of 
   const { code, text } = await tried(GRADED);
   expect(code).toBe(EXIT.done);
   expect(text).toMatch(/sample 1: 8 tokens, 5 of them trained, from 1 call/);
+});
+
+test('a trial on a server of OpenAI’s completions is scored, and the command says that its calls cannot be trained on, and why', async () => {
+  const server = await new OpenAiServer().start();
+  onTestFinished(() => server.stop());
+  const engine = `openai+${server.url}`;
+  await gateway.restart({ engines: [engine] });
+  const { code, text } = await tried(GRADED);
+  expect(code).toBe(EXIT.done);
+  expect(text).toMatch(/outcome scored +reward 1\b/);
+  expect(text).toContain(
+    `no sample: calls to ${engine} cannot be trained on, because this server returns no token ids`,
+  );
 });
 
 test('the command exits with 4 for a trial whose agent crashed', async () => {

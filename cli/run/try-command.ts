@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { rewardsOf } from '../../activities/rollout/rewards-of.ts';
 import { readRun } from '../../activities/run/read-run.ts';
+import { isForRuns } from '../../core/engine-url.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { isAgentPath } from '../../core/run-config/agent-file.ts';
 import { parseRowTask } from '../../core/run-config/task-source.ts';
@@ -10,9 +11,11 @@ import type { Database } from '../../store/database.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
 import { connectionsOf } from '../config/connections.ts';
+import { engineKeysOf } from '../config/engine-keys.ts';
 import type { Deployment } from '../config/schema.ts';
 import { readTrialRecord, transcript, type TrialRecord } from '../show/trial-transcript.ts';
 import { checkEngines } from './check-engines.ts';
+import { checkServer } from './check-server.ts';
 import { withRunningStore } from './connect.ts';
 import { readRunFile } from './read-run-file.ts';
 import { tryAgent } from './try-agent.ts';
@@ -33,9 +36,10 @@ export async function tryCommand(deployment: Deployment, options: Options, signa
   if (run !== undefined && !isRunFile(run))
     throw new TrialgateError('bad_input', `--run: with --engine it is a run file, and there is no file ${run}`);
   const config = await settingsOfTrials(null, run);
-  await checkEngines([engine], { ...config, engines: [engine] }, connectionsOf(deployment), {
-    anyModel: run === undefined,
-  });
+  const relay = connectionsOf(deployment);
+  if (isForRuns(engine))
+    await checkEngines([engine], { ...config, engines: [engine] }, relay, { anyModel: run === undefined });
+  else await checkServer(engine, relay, engineKeysOf(deployment.engine_keys));
   return withEngine(deployment, engine, signal, (own) => tryAt(own, deployment, { ...options, keep }, signal));
 }
 
@@ -79,6 +83,9 @@ async function tryAt(
 /** Says why there is no sample. The transcript before this line has the reason of each call that is not trained. */
 function noSample({ calls }: Pick<TrialRecord, 'calls'>): string {
   if (calls.length === 0) return 'no sample: the agent made no call';
+  const other = calls.find(({ engine }) => engine !== null && !isForRuns(engine));
+  if (other)
+    return `no sample: calls to ${other.engine} cannot be trained on, because this server returns no token ids`;
   return calls.some(({ untrainable }) => untrainable !== null)
     ? 'no sample: none of its calls can be trained, for the reason above'
     : 'no sample: none of its calls was completed with a reply';

@@ -69,8 +69,18 @@ test.each([
     { engines: ['openai+http://localhost:8000'] },
     'engines.0: is no engine for a run: servers of this kind return no token ids',
   ],
+  [
+    'an engine that cannot be trained beside one that can, also if nothing is trained',
+    { iterations: 0, engines: ['http://localhost:8000', 'openai+http://localhost:8001'] },
+    'engines.1: is no engine for a run',
+  ],
 ])('a run file with %s is refused with the path of the setting', (_, changes, expected) => {
   expect(fault(changes)).toContain(`run.yaml is not valid:\n  ${expected}`);
+});
+
+test('a run file that trains nothing may name only engines that cannot be trained, whose model is then evaluated as it is served', () => {
+  const engines = ['openai+https://host/api/v1'];
+  expect(parseRunConfig({ model: 'm', tasks: ['t'], iterations: 0, engines })).toMatchObject({ engines });
 });
 
 test('a run file with a text that PostgreSQL cannot store is refused', () => {

@@ -1,4 +1,4 @@
-import { isForRuns, NOT_IN_RUNS } from '../engine-url.ts';
+import { ENGINE_URL, isForRuns, NOT_IN_RUNS } from '../engine-url.ts';
 import { z } from 'zod';
 import { agentNetwork } from '../networks.ts';
 import { agentEntry, agentLabels, isInlineAgent } from './agent-file.ts';
@@ -132,14 +132,9 @@ export const runConfig = z
       .prefault({}),
     /** A completed run keeps the checkpoints of its best and its last version and those of `keep_interval`, or all that `keep_checkpoints` left. */
     keep_checkpoints_at_end: z.enum(['best_and_last', 'all']).default('best_and_last'),
-    /** The URLs of engines that already run; empty: the deployment's own. */
+    /** The URLs of engines that already run; empty: the deployment's own. Those of `openai+` engines only where nothing is trained. */
     engines: z
-      .array(
-        z
-          .string()
-          .refine(isForRuns, { message: NOT_IN_RUNS, abort: true })
-          .regex(/^(https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock'),
-      )
+      .array(z.string().regex(/^(https?:\/\/|unix:\/|openai\+)/, 'an engine is http://host:port or unix:/path.sock'))
       .default([]),
     /** The number of replicas that must confirm a publication; absent: all. */
     min_replicas: count.nullable().default(null),
@@ -158,6 +153,10 @@ export const runConfig = z
   })
   .superRefine((config, context) => {
     const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });
+    for (const [index, url] of config.engines.entries()) {
+      if (isForRuns(url) || (isEvaluatedAsServed(config) && ENGINE_URL.test(url))) continue;
+      context.addIssue({ code: 'custom', path: ['engines', index], message: NOT_IN_RUNS });
+    }
     const labels = agentLabels(config.agents);
     for (const [index, label] of labels.entries())
       if (isInlineAgent(label) && labels.indexOf(label) < index)
@@ -244,6 +243,13 @@ export const runConfig = z
   });
 
 export type RunConfig = z.output<typeof runConfig>;
+
+/**
+ * True for a run that trains nothing and whose engines take no weights: servers of OpenAI's completions. Its tasks are evaluated with the
+ * model that these serve, and nothing is published.
+ */
+export const isEvaluatedAsServed = ({ engines, iterations }: { engines: string[]; iterations: number }): boolean =>
+  iterations === 0 && engines.length > 0 && !engines.some(isForRuns);
 
 /** True when two entries that name the same rows make the same tasks of them. */
 export const isSameTask = (a: RowsSource, b: RowsSource): boolean =>

@@ -294,7 +294,9 @@ export class EnginePool {
     const replica = this.#replica(row.url);
     try {
       const { weightVersion, model } = await this.#freshPolicy(replica, runId === null ? null : row.weightVersion);
-      if (runId === null || (weightVersion !== null && weightVersion === row.weightVersion)) {
+      // Nothing can be published to engines of some kinds, nor trained there, so an evaluation takes what they serve.
+      const isKnown = weightVersion !== null || replica.engine.whyUntrainable !== null;
+      if (runId === null || (isKnown && weightVersion === row.weightVersion)) {
         this.#memory.complaints.delete(row.url);
         void replica.logprobsMode(model);
         return { replica, weightVersion, changes: replica.changes, model };

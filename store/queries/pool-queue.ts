@@ -1,4 +1,5 @@
 import { and, asc, eq, isNull, notExists, sql } from 'drizzle-orm';
+import { isForRuns } from '../../core/engine-url.ts';
 import type { Database } from '../database.ts';
 import { poolWaits, replicas, runs, DEPLOYMENT_POOL } from '../schema.ts';
 import type { Executor } from './transaction.ts';
@@ -34,10 +35,20 @@ type Queue = {
   /** Blocked runs without engines. */ blocked: string[];
 };
 
+/**
+ * Returns the run that owns the deployment's engines, if one does. An evaluation may have those that take no weights; it keeps no run from the
+ * others.
+ */
+export async function readPoolOwner(db: Database): Promise<string | null> {
+  const pool = await db
+    .select({ url: replicas.url, runId: replicas.runId })
+    .from(replicas)
+    .where(eq(replicas.pool, DEPLOYMENT_POOL));
+  return pool.find(({ url, runId }) => runId !== null && isForRuns(url))?.runId ?? null;
+}
+
 /** Returns the run that owns the deployment's engines, if one does, those that wait for them, and those that wait for a person before. */
 export async function readQueue(db: Database): Promise<Queue> {
-  const pool = await db.select({ runId: replicas.runId }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));
-  const owner = pool.find(({ runId }) => runId !== null)?.runId ?? null;
   const owned = db.select().from(replicas).where(eq(replicas.runId, runs.id));
   const blocked = await db
     .select({ id: runs.id })
@@ -45,5 +56,9 @@ export async function readQueue(db: Database): Promise<Queue> {
     // A rescoring needs no engines.
     .where(and(eq(runs.status, 'blocked'), isNull(runs.rescores), notExists(owned)))
     .orderBy(asc(runs.createdAt));
-  return { owner, waiting: await readWaits(db, DEPLOYMENT_POOL), blocked: blocked.map(({ id }) => id) };
+  return {
+    owner: await readPoolOwner(db),
+    waiting: await readWaits(db, DEPLOYMENT_POOL),
+    blocked: blocked.map(({ id }) => id),
+  };
 }

@@ -120,12 +120,15 @@ const remove = async (tx: Transaction, which: SQL | undefined): Promise<void> =>
     .where(and(isInPool, which));
 };
 
-/** Deletes what was removed. If a run would be left without any replica, one of its rows stays: it says whose the engines are that join later. */
+/**
+ * Deletes what was removed. If a run would be left without any replica, one of its rows stays: it says whose the engines are that join later.
+ * None of those stays that an evaluation has and that take no weights: nothing that joins is its own.
+ */
 async function forgetRemoved(tx: Transaction): Promise<void> {
   const pool = await lockedPool(tx);
   const isRemoved = ({ foundBy }: (typeof pool)[number]) => foundBy === 'nobody';
-  const hasOthers = pool.some((row) => row.runId !== null && !isRemoved(row));
-  const kept = hasOthers ? undefined : pool.find((row) => row.runId !== null && isRemoved(row));
+  const owned = pool.filter(isOfRun);
+  const kept = owned.every(isRemoved) ? owned[0] : undefined;
   const urls = pool.filter((row) => isRemoved(row) && row !== kept).map(({ url }) => url);
   await tx.delete(replicas).where(inArray(replicas.url, urls));
 }
@@ -164,8 +167,12 @@ async function serveAgain(tx: Transaction, which: SQL | undefined, set: Partial<
     .where(inArray(replicas.url, again.map(({ url }) => url).filter(isForRuns)));
 }
 
+/** True for a replica of the run that owns the deployment's pool. An evaluation may have other engines of it, which take no weights. */
+const isOfRun = ({ url, runId }: Pick<typeof replicas.$inferSelect, 'url' | 'runId'>): boolean =>
+  runId !== null && isForRuns(url);
+
 /** Returns a replica of the run that owns the deployment's pool, by preference one that does not drain. */
 async function ownedReplica(tx: Transaction): Promise<typeof replicas.$inferSelect | undefined> {
-  const owned = (await lockedPool(tx)).filter(({ runId }) => runId !== null);
+  const owned = (await lockedPool(tx)).filter(isOfRun);
   return owned.find(({ draining, drainedByHand }) => !draining && !drainedByHand) ?? owned[0];
 }

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import OpenAI from 'openai';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { ADMIN_KEY, IN_WORKERD, useGateway } from '../../../tests/support/harness/gateways.ts';
+import { ADMIN_KEY, IMPATIENT, IN_WORKERD, useGateway } from '../../../tests/support/harness/gateways.ts';
 import { TestWorker } from '../../../tests/support/harness/relay.ts';
 import { OpenAiServer } from '../../../tests/support/fakes/openai-server.ts';
 import { PROTOCOLS } from '../../protocols/all.ts';
@@ -58,6 +58,23 @@ test('OpenAI’s client gets several replies, the models and the counts of a str
   let total = 0;
   for await (const { usage } of stream) total += usage?.total_tokens ?? 0;
   expect(total).toBe(9);
+});
+
+test('the trial of an evaluation is served with its run’s sampling, without settings that OpenAI lacks and that change nothing', async () => {
+  await gateway.givePool('evaluated', null);
+  const trial = await gateway.trial({ runId: 'evaluated', policyVersion: 0, sampling: { temperature: 0.5 } });
+  expect((await trial.chat({ messages, max_tokens: 9, seed: 1 })).status).toBe(200);
+  const sampling = { temperature: 0.5, top_p: 1, presence_penalty: 0, frequency_penalty: 0, max_tokens: 9 };
+  expect(server.asked.at(-1)?.body).toEqual({ model: 'gpt', messages, ...sampling });
+  const [call] = await trial.calls();
+  expect(call).toMatchObject({ status: 'completed', policyVersion: null, untrainable: 'no_token_ids', sampling });
+  expect(call?.sampling).not.toHaveProperty('top_k');
+});
+
+test('a run gets no reply of a server that it does not have', async () => {
+  await gateway.restart({ engines: [`openai+${server.url}`], settings: IMPATIENT });
+  const trial = await gateway.trial({ runId: 'another' });
+  expect((await trial.chat({ messages })).status).toBe(503);
 });
 
 test('a trial there gets a reward', async () => {

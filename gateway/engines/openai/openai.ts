@@ -34,7 +34,7 @@ export const openai: Engine = {
   logprobsMode: async () => null,
   traits: async () => null,
 
-  inForce: (sampled) => sampled,
+  inForce: withoutNeutral,
   sampledFrom: () => 'unknown',
 
   prepare: async ({ model }, { body, stream }) => ({
@@ -61,6 +61,16 @@ export const openai: Engine = {
   },
   isRelayed: (method, path) => (method === 'GET' ? path === MODELS : Object.values(ROUTES).includes(path)),
 };
+
+/** What a run's trial asks for where nothing is to change the distribution, of the settings that OpenAI does not have. */
+const NEUTRAL = { top_k: -1, min_p: 0, repetition_penalty: 1 };
+
+/** Such a server may refuse a setting that it does not know, also one that changes nothing. */
+function withoutNeutral(sampled: JsonObject): JsonObject {
+  const rest = { ...sampled };
+  for (const [name, neutral] of Object.entries(NEUTRAL)) if (rest[name] === neutral) delete rest[name];
+  return rest;
+}
 
 /** OpenAI's tool messages hold only text. */
 const withImagesOfUsers = (body: JsonObject): JsonObject =>

@@ -132,7 +132,7 @@ export class TestGateway<P extends TestDatabase = TestDatabase> {
   }
 
   /** Gives the engine's pool to `runId` and sets its weight version. */
-  async givePool(runId: string, weightVersion: string, inRotation = true): Promise<void> {
+  async givePool(runId: string, weightVersion: string | null, inRotation = true): Promise<void> {
     await this.db.update(replicas).set({ runId, weightVersion, inRotation, updatedAt: new Date() });
     await new Promise((resolve) => setTimeout(resolve, 250));
   }

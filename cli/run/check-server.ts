@@ -1,0 +1,33 @@
+import { getFromEngine, type RelayRoute } from '../../activities/pool/get-from-engine.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import { keyHeader, type EngineKeys } from '../../gateway/engines/engine-keys.ts';
+
+const ASK_MS = 10_000;
+const MODELS = '/v1/models';
+
+/**
+ * Checks that a server of OpenAI's completions gives what the gateway asks it first: its list of models.
+ * @param keys null: they are not known here, so a server that wants one is as it should be
+ * @throws TrialgateError `missing_prerequisite` with the server and what to do
+ */
+export async function checkServer(url: string, relay: RelayRoute, keys: EngineKeys | null): Promise<void> {
+  const refuse = (what: string, cause?: unknown): never => {
+    throw new TrialgateError('missing_prerequisite', `the server ${url} ${what}`, { cause });
+  };
+  const { status } = await getFromEngine(url, MODELS, ASK_MS, relay, keyHeader(keys ?? {}, url)).catch(
+    (cause: unknown) =>
+      refuse(
+        `cannot be reached: ${cause instanceof Error ? cause.message || cause.name : String(cause)}. Start it, or name another`,
+        cause,
+      ),
+  );
+  if (status === 401 || status === 403) {
+    if (keys === null) return;
+    // The text of such a reply may repeat the key.
+    refuse(
+      `answered ${status}: it wants a key, or refuses the one that it got. Name the variable or the file that has its key: --engine-keys HOST=VARIABLE`,
+    );
+  }
+  if (status !== 200)
+    refuse(`answered ${status} instead of its list of models: is its base path right (openai+https://host/api/v1)?`);
+}
