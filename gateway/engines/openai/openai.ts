@@ -60,6 +60,7 @@ export const openai: Engine = {
     });
   },
   isRelayed: (method, path) => (method === 'GET' ? path === MODELS : Object.values(ROUTES).includes(path)),
+  weightsFolderIn: () => null,
 };
 
 /** OpenAI's tool messages hold only text. */
