@@ -1,7 +1,8 @@
-import { cpSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
+import { cpSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { attemptKey, relayKey, runKey } from '../../core/keys.ts';
 import { sha256Of, writeCheckpoint } from '../../tests/support/harness/checkpoints.ts';
 import { ADMIN_KEY, IN_WORKERD, SECRET } from '../../tests/support/harness/gateways.ts';
@@ -11,23 +12,25 @@ import { checkpointList } from '../relay/checkpoints.ts';
 
 // A Worker has no files.
 describe.skipIf(IN_WORKERD)('the checkpoints that relay workers fetch', () => {
-  const home = mkdtempSync(join(tmpdir(), 'trialgate-home-'));
+  const home = join(tmpdir(), `trialgate-home-${randomUUID()}`);
   const checkpoints = join(home, 'checkpoints');
   const gateway = useSharedTokenGateway({ engines: ['relay'], checkpoints });
   afterAll(() => rmSync(home, { recursive: true, force: true }));
 
   const SECRETS = '{"secret": "of the deployment"}';
-  writeFileSync(join(home, 'secrets.json'), SECRETS);
   const WEIGHTS = 'the weights of version 1';
-  writeCheckpoint(checkpoints, 'v1', {
-    weights: { 'model.safetensors': WEIGHTS },
-    others: {
-      'config.json': '{}',
-      'tokenizer.json': '{}',
-      'trainer/state.json': '{}',
-      'trainer/config.json': '{}',
-      'notes.txt': 'mine',
-    },
+  beforeAll(() => {
+    writeCheckpoint(checkpoints, 'v1', {
+      weights: { 'model.safetensors': WEIGHTS },
+      others: {
+        'config.json': '{}',
+        'tokenizer.json': '{}',
+        'trainer/state.json': '{}',
+        'trainer/config.json': '{}',
+        'notes.txt': 'mine',
+      },
+    });
+    writeFileSync(join(home, 'secrets.json'), SECRETS);
   });
 
   const at = (path: string) => `/relay/checkpoints/${path}`;

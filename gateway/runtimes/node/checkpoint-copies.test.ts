@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import {
   mkdirSync,
@@ -27,7 +28,7 @@ import { UndiciConnection } from './engine-connection.ts';
 
 // A Worker has no files.
 describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
-  const root = mkdtempSync(join(tmpdir(), 'trialgate-copies-'));
+  const root = join(tmpdir(), `trialgate-copies-${randomUUID()}`);
   const checkpoints = join(root, 'deployment/checkpoints');
   const gateway = useSharedTokenGateway({ engines: ['relay'], checkpoints });
   let [folder, models]: [string, string] = ['', ''];
@@ -43,7 +44,6 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     stopping.abort();
     await Promise.all(opened.splice(0).map((copies) => copies.close()));
     rmSync(root, { recursive: true, force: true });
-    mkdirSync(root);
   });
 
   const open = async (at = gateway.gateway.url) => {
