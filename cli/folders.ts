@@ -30,6 +30,7 @@ export function homeFolders(home: string) {
     logs: path.join(home, 'logs'),
     postgres: path.join(home, 'postgres'),
     temporalDb: path.join(home, 'temporal.db'),
+    checkpoints: path.join(home, 'checkpoints'),
     cache: path.join(home, 'cache'),
     run: path.join(home, 'run'),
     state: path.join(home, 'state.json'),

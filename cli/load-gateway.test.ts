@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { KubernetesApiServer } from '../tests/support/fakes/kubernetes-api-server.ts';
+import { writeCheckpoint } from '../tests/support/harness/checkpoints.ts';
 import { GatewayProcess } from '../tests/support/harness/gateway-process.ts';
 import { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { until } from '../tests/support/harness/until.ts';
@@ -23,19 +24,27 @@ beforeAll(async () => void (postgres = await TestPostgres.create()));
 afterAll(() => postgres.close());
 const rest = ['--secret', 'a secret of sixteen characters', '--engine', 'http://127.0.0.1:9'];
 
-test('a gateway bundled into one file finds the files of its documentation page, and the page on runs where it is built', async () => {
+test('a gateway bundled into one file finds the files of its documentation page, the page on runs where it is built, and the checkpoints of its home', async () => {
+  const home = mkdtempSync(join(tmpdir(), 'trialgate-home-'));
+  writeCheckpoint(join(home, 'checkpoints'), 'v1', { weights: { 'model.safetensors': 'weights' } });
   const gateway = await new GatewayProcess({
-    engines: ['http://127.0.0.1:9'],
+    engines: ['http://127.0.0.1:9', 'relay'],
     databaseUrl: postgres.url,
     adminKey: 'the admin key',
     secret: 'a secret of sixteen characters',
+    flags: ['--home', home],
   }).start();
+  const listed = await fetch(`${gateway.url}/relay/checkpoints/v1`, {
+    headers: { authorization: 'Bearer the admin key' },
+  });
+  expect(await listed.json()).toMatchObject({ files: [{ path: 'model.safetensors', bytes: 7 }] });
   const [page, styles, runs] = await Promise.all(
     ['/docs', '/docs/swagger-ui.css', '/ui/'].map((path) => fetch(`${gateway.url}${path}`)),
   );
   expect([page?.status, styles?.status, styles?.headers.get('content-type')]).toEqual([200, 200, 'text/css']);
   expect(runs?.status).toBe(existsSync(PAGE_INDEX) ? 200 : 404);
   await gateway.kill('SIGTERM');
+  rmSync(home, { recursive: true });
 });
 
 test('`trialgate gateway`, bundled into one file, finds engines in the file and the pods that its flags name', async () => {

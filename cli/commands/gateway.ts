@@ -54,7 +54,7 @@ export function register(root: Command): void {
         { connectionsOf },
         { engineKeysOf },
         { shutdownSignal },
-        { INSTALLS },
+        { INSTALLS, homeFolders },
       ] = await Promise.all([
         import('../load-gateway.ts').then(({ loadGateway }) => loadGateway()),
         import('../config/schema.ts'),
@@ -87,6 +87,7 @@ export function register(root: Command): void {
             relayAddress,
             settings: settingsFrom(config),
             page: INSTALLS.page,
+            checkpoints: homeFolders(config.home).checkpoints,
             heavyThread: new URL('../heavy-thread.ts', import.meta.url),
           },
           signal,

@@ -11,7 +11,7 @@ afterEach(async () => {
   await gateway.db.delete(replicas);
 });
 
-const start = (given: { adminKey?: string; id?: string; engine?: string } = {}) => {
+const start = (given: { adminKey?: string; id?: string; engine?: string; checkpoints?: string } = {}) => {
   const worker = new RelayWorkerProcess({
     gateway: gateway.gateway.url,
     engine: gateway.toy.url,
@@ -64,6 +64,11 @@ test('SIGTERM lets the stream under way end, and then the process, with exit cod
 test.each([
   ['a wrong key', { adminKey: 'another-admin-key' }, 'refuses the admin key: set --admin-key to its own'],
   ['an engine that is not there', { engine: 'http://127.0.0.1:1' }, 'does not answer: start it, or correct --engine'],
+  [
+    'a folder for checkpoints that cannot be written',
+    { checkpoints: '/dev/null/checkpoints' },
+    'checkpoints cannot be kept in /dev/null/checkpoints',
+  ],
   ['a name that is none', { id: '../w' }, '--id: expected letters, digits'],
 ])('%s ends the process with a sentence that says what to do', async (_, given, sentence) => {
   const worker = start(given);

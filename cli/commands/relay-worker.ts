@@ -1,6 +1,9 @@
 import { hostname } from 'node:os';
-import type { Command } from 'commander';
+import path from 'node:path';
+import { Option, type Command } from 'commander';
 import { addSettings, settingsOf, valid } from '../options.ts';
+
+type Options = { gateway: string; engine: string; id?: string; checkpoints?: string };
 
 export function register(root: Command): void {
   addSettings(root.command('relay-worker'), ['admin_key', 'engine_keys'])
@@ -14,11 +17,18 @@ export function register(root: Command): void {
       '--id <name>',
       "the worker's name, which must be its own (default: this machine's name and the engine's port)",
     )
+    .addOption(
+      new Option(
+        '--checkpoints <dir>',
+        "fetch the checkpoints that the engine loads from the gateway into this folder, which the engine must see under the same path (default: the engine sees the deployment's own folder)",
+      ).env('TRIALGATE_RELAY_CHECKPOINTS'),
+    )
     .addHelpText(
       'after',
-      '\nExample:\n  $ TRIALGATE_ADMIN_KEY=… npx trialgate relay-worker --gateway https://gateway.example --engine http://127.0.0.1:8000',
+      '\nExamples:\n  $ TRIALGATE_ADMIN_KEY=… npx trialgate relay-worker --gateway https://gateway.example --engine http://127.0.0.1:8000' +
+        '\n  $ TRIALGATE_ADMIN_KEY=… npx trialgate relay-worker --gateway https://gateway.example --engine http://127.0.0.1:8000 --checkpoints checkpoints',
     )
-    .action(async (options: { gateway: string; engine: string; id?: string }, command: Command) => {
+    .action(async (options: Options, command: Command) => {
       const [
         { config },
         { engineUrl, httpUrl },
@@ -42,6 +52,7 @@ export function register(root: Command): void {
           engineKeys: engineKeysOf(config.engine_keys),
           id: valid('--id', workerId.safeParse(options.id ?? nameFor(engine))),
           adminKey: config.admin_key ?? null,
+          checkpoints: options.checkpoints === undefined ? undefined : path.resolve(options.checkpoints),
           log: (line) => console.error(`${new Date().toISOString()} relay worker: ${line}`),
         },
         shutdownSignal(),

@@ -49,6 +49,8 @@ export interface Engine {
 
   /** Returns whether the gateway or the trainer sends this request to it. A relay worker passes on nothing else. */
   isRelayed: (method: 'GET' | 'POST', path: string, body: string) => boolean;
+  /** Returns the keys, from the outermost on, under which a request for this route names the folder of weights to load; null for a route that loads none. */
+  weightsFolderIn: (path: string) => readonly string[] | null;
 }
 
 export type EngineFields = {

@@ -6,6 +6,7 @@ import { errorResponse, Failure, toFailure } from '../failure.ts';
 import { noteRefusal } from './note-refusal.ts';
 import { withRequestId } from '../request-id.ts';
 import { protocolOf } from '../protocols/all.ts';
+import { checkpointRoutes } from './checkpoints.ts';
 import { countTokensRoutes } from './count-tokens.ts';
 import { docsRoutes } from './openapi/docs.ts';
 import { engineRoutes } from './engines.ts';
@@ -45,6 +46,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', docsRoutes(deps));
   app.route('/', engineRoutes(deps));
   app.route('/', relayRoutes(deps));
+  app.route('/', checkpointRoutes(deps));
   app.route('/', pageRoutes(deps));
   app.route('/', runRoutes(deps));
   app.route('/', rewardRoutes(deps));

@@ -3,6 +3,7 @@ import type { Snapshot } from '../calls/counters.ts';
 import type { CallDeps } from '../calls/deps.ts';
 import type { EngineConnection } from '../engines/connection.ts';
 import type { InFlight } from '../engines/in-flight.ts';
+import type { CheckpointReader } from '../relay/checkpoints.ts';
 import type { RelayHub } from '../relay/hub.ts';
 import type { OpenBodies } from './bodies/open-bodies.ts';
 import type { ReadGate } from './read-gate.ts';
@@ -22,6 +23,8 @@ export type GatewayDeps = CallDeps & {
   relay: RelayHub | null;
   /** Returns the connection to the engine of a relay worker that another gateway has, or null. */
   relayElsewhere?: (worker: string) => Promise<EngineConnection | null>;
+  /** The deployment's checkpoints, of which relay workers fetch what their engines load. Absent in a runtime without files. */
+  checkpoints?: CheckpointReader;
   /** Returns how the ways to find engines fare that this process follows. */
   discovery: () => DiscoveryState[];
   /** Returns the counts of this process's other thread. */

@@ -5,6 +5,7 @@ import { Failure } from '../failure.ts';
 import { EPOCH_HEADER, NO_REPLY } from '../relay/hello.ts';
 import { bearer, requireAdmin, unauthorized } from './auth.ts';
 import type { GatewayDeps } from './deps.ts';
+import { streamOf } from './stream-of.ts';
 
 const WORKER = '/relay/workers/:worker{[^/]+}';
 
@@ -57,21 +58,4 @@ export function relayRoutes(deps: RelayDeps): Hono {
     });
   });
   return app;
-}
-
-function streamOf(body: AsyncIterable<Uint8Array>): ReadableStream<Uint8Array> {
-  const parts = body[Symbol.asyncIterator]();
-  return new ReadableStream<Uint8Array>(
-    {
-      async pull(controller) {
-        const { done, value } = await parts.next();
-        if (done) controller.close();
-        else controller.enqueue(value);
-      },
-      async cancel() {
-        await parts.return?.();
-      },
-    },
-    { highWaterMark: 0 },
-  );
 }

@@ -186,6 +186,26 @@ describe('relay', () => {
     });
   });
 
+  test('a worker that keeps no checkpoints has none to fetch, and says what to do when its engine cannot load one', async () => {
+    await start();
+    const worker = dial();
+    await connected('relay:w1');
+    const asked: string[] = [];
+    gateway.toy.route = (method, path) => void asked.push(`${method} ${path}`);
+    const post = (route: string, body: unknown) => gateway.admin('POST', `/relay/workers/w1${route}`, body);
+    const path = '/srv/trialgate/checkpoints/v1';
+    expect(await (await post('/trialgate/checkpoint', { path })).json()).toEqual({ ready: true });
+    expect((await post('/trialgate/checkpoint', { path: 1 })).status).toBe(400);
+    expect((await gateway.admin('GET', '/relay/workers/w1/trialgate/checkpoint')).status).toBe(403);
+    await post('/v1/load_lora_adapter', { lora_name: '', lora_path: '' });
+    expect(worker.log.join('\n')).not.toContain('--checkpoints');
+    await post('/v1/load_lora_adapter', { lora_name: 'r@1', lora_path: path });
+    expect(worker.log.at(-1)).toBe(
+      `the engine did not load ${path}: if its machine does not see the deployment's folder, start this worker with --checkpoints DIR`,
+    );
+    expect(asked).toEqual(['POST /v1/load_lora_adapter', 'POST /v1/load_lora_adapter']);
+  });
+
   test('100 cut sockets lose no call, and record none twice', async () => {
     await start();
     const worker = dial();

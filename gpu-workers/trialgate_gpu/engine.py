@@ -18,6 +18,8 @@ from .errors import GpuWorkerError
 # A reload, checksums and the canary take long on a slow or busy engine.
 WORK_SECONDS = 900.0
 POLL_SECONDS = 0.5
+# A relay worker's own route (gateway/relay/checkpoints.ts).
+FETCH_CHECKPOINT = "/trialgate/checkpoint"
 
 
 def http_client(url: str) -> httpx.AsyncClient:
@@ -86,6 +88,20 @@ class Engine(ABC):
             raise EngineError(f"{method} {path} answered {response.status_code}: {response.text[:300]}")
         return response
 
+    async def fetch_checkpoint(self, checkpoint: str) -> None:
+        """Lets the relay worker before the engine, if there is one, fetch the checkpoint, which may take long.
+
+        Until then the engine goes on answering calls. A worker that needs to fetch nothing says so at once.
+        """
+        while self.url.startswith("relay:"):
+            answer = await self._ask("POST", FETCH_CHECKPOINT, json={"path": checkpoint})
+            if answer.status_code == 403:
+                return  # A worker of an older release, whose engine sees the deployment's folder.
+            if answer.is_error:
+                raise EngineError(_message_of(answer))
+            if answer.json()["ready"]:
+                return
+
     def _without_route(self, path: str) -> GpuWorkerError | None:
         """Returns how to start the engine so that it has the route, or None."""
         return None
@@ -145,6 +161,14 @@ class Engine(ABC):
 
         A prompt beyond the engine's context is cut. KV computed under another weight_version is not reused.
         """
+
+
+def _message_of(answer: httpx.Response) -> str:
+    """Returns the sentence of a refusal by the gateway or a relay worker."""
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"{answer.request.url.path} answered {answer.status_code}: {answer.text[:300]}"
 
 
 def head_dtype_differs(url: str, found: str, wanted: str, name: str, option: str) -> GpuWorkerError:

@@ -42,6 +42,7 @@ class Target:
         The replica is resumed when this returns, raises or is cancelled.
         """
         await engine.require(self.head_dtype, self.broadcast)
+        await engine.fetch_checkpoint(self.checkpoint)
         await engine.prepare_reload(self.checkpoint)
         try:
             # A pause whose answer nobody waits for could come after the resume.
@@ -114,6 +115,7 @@ class AdapterTarget(Target):
                 self.base_version, str(Path(self.checkpoint) / BASE), self.head_dtype, broadcast=self.broadcast
             )
             await base.load_into(engine, None)
+        await engine.fetch_checkpoint(self.checkpoint)
         if self.weight_version in await engine.adapters():
             await engine.unload_adapter(self.weight_version)
         await engine.load_adapter(self.weight_version, self.checkpoint)

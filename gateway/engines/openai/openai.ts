@@ -60,6 +60,7 @@ export const openai: Engine = {
     });
   },
   isRelayed: (method, path) => (method === 'GET' ? path === MODELS : Object.values(ROUTES).includes(path)),
+  weightsFolderIn: () => null,
 };
 
 /** What a run's trial asks for where nothing is to change the distribution, of the settings that OpenAI does not have. */

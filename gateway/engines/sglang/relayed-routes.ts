@@ -14,9 +14,16 @@ const POSTS = new Set([
   '/load_lora_adapter',
   '/unload_lora_adapter',
 ]);
+/** The fields in which requests name the folder of weights to load. */
+const FOLDERS = new Map([
+  ['/update_weights_from_disk', ['model_path']],
+  ['/load_lora_adapter', ['lora_path']],
+]);
 
 export function isRelayedToSglang(method: 'GET' | 'POST', path: string, body: string): boolean {
   if (method === 'GET') return GETS.has(path);
   // Its other actions change the weights.
   return POSTS.has(path) || (path === '/weights_checker' && parseObject(body)?.action === 'checksum');
 }
+
+export const weightsFolderIn = (path: string): readonly string[] | null => FOLDERS.get(path) ?? null;

@@ -9,7 +9,7 @@ import { GRAMMARS, SAMPLING } from './fields.ts';
 import { generate } from './generate.ts';
 import { readLoad } from './load.ts';
 import { readLogprobsMode } from './logprobs-mode.ts';
-import { isRelayedToSglang } from './relayed-routes.ts';
+import { isRelayedToSglang, weightsFolderIn } from './relayed-routes.ts';
 import { boundedForMask } from '../sampled-from.ts';
 import { sampledFrom } from './sampled-from.ts';
 import { readTraits } from './traits.ts';
@@ -75,4 +75,5 @@ export const sglang: Engine = {
     return countBy(replica.connection, TOKENIZE, body, signal);
   },
   isRelayed: isRelayedToSglang,
+  weightsFolderIn,
 };

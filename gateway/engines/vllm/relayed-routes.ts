@@ -18,6 +18,11 @@ const POSTS = new Set([
   '/v1/load_lora_adapter',
   '/v1/unload_lora_adapter',
 ]);
+/** The fields in which requests name the folder of weights to load. */
+const FOLDERS = new Map([
+  ['/collective_rpc', ['kwargs', 'weights_path']],
+  ['/v1/load_lora_adapter', ['lora_path']],
+]);
 /** The methods of vLLM's workers that load a checkpoint (`gpu-workers/trialgate_gpu/vllm_engine.py`). */
 const LOADS = ['reload_weights', 'trialgate_reload_weights'];
 
@@ -25,6 +30,8 @@ export function isRelayedToVllm(method: 'GET' | 'POST', path: string, body: stri
   if (method === 'GET') return GETS.has(path);
   return POSTS.has(path) || (path === '/collective_rpc' && loadsWeights(body));
 }
+
+export const weightsFolderIn = (path: string): readonly string[] | null => FOLDERS.get(path) ?? null;
 
 function loadsWeights(body: string): boolean {
   const call = parseObject(body);

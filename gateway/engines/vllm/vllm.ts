@@ -13,7 +13,7 @@ import { withinContext } from '../room.ts';
 import { readLoad } from './load.ts';
 import { readLogprobsMode } from './logprobs-mode.ts';
 import { ordinaryAnswer } from './ordinary-answer.ts';
-import { isRelayedToVllm } from './relayed-routes.ts';
+import { isRelayedToVllm, weightsFolderIn } from './relayed-routes.ts';
 import { forMask, sampledFrom } from './sampled-from.ts';
 import { takesOf } from './takes.ts';
 import { readTraits } from './traits.ts';
@@ -55,4 +55,5 @@ export const vllm: Engine = {
     ordinaryAnswer(exchange, await post(exchange, ROUTES[request.kind], body), request.wants),
   countTokens,
   isRelayed: isRelayedToVllm,
+  weightsFolderIn,
 };

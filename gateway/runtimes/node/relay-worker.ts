@@ -2,7 +2,7 @@ import { WebSocket } from 'ws';
 import { engineAt } from '../../../core/engine-url.ts';
 import { TrialgateError } from '../../../core/errors.ts';
 import { sleep } from '../../../core/sleep.ts';
-import { readText } from '../../engines/connection.ts';
+import { readText, type EngineConnection } from '../../engines/connection.ts';
 import { keyHeader, type EngineKeys } from '../../engines/engine-keys.ts';
 import {
   CLOSE,
@@ -14,8 +14,10 @@ import {
   WORKER_SOCKETS,
   type Hello,
 } from '../../relay/hello.ts';
+import { CheckpointConnection } from '../../relay/checkpoint-connection.ts';
 import type { Outlet } from '../../relay/link.ts';
 import { RequestServer } from '../../relay/request-server.ts';
+import { CheckpointCopies } from './checkpoint-copies.ts';
 import { inOneWrite } from './in-one-write.ts';
 import { UndiciConnection } from './engine-connection.ts';
 
@@ -28,6 +30,8 @@ export type RelayWorkerOptions = {
   engineKeys?: EngineKeys;
   id: string;
   adminKey: string | null;
+  /** The folder into which it fetches the checkpoints that its engine loads. If absent, the engine loads them from the deployment's folder. */
+  checkpoints?: string | undefined;
   log: (line: string) => void;
   /** The shortest and the longest pause before it dials again. */
   backOffMs?: { least: number; most: number };
@@ -47,12 +51,25 @@ const ASK_ENGINE_MS = 10_000;
 /** Dials a gateway and serves its requests with an engine that the gateway cannot reach, until `signal` aborts. */
 export async function runRelayWorker(options: RelayWorkerOptions, signal: AbortSignal): Promise<void> {
   const engine = new UndiciConnection(options.engine, undefined, keyHeader(options.engineKeys ?? {}, options.engine));
+  let copies: CheckpointCopies | null = null;
   try {
+    copies = await openCopies(options, engine, signal);
     await requireEngine(engine, signal);
-    await new RelayWorker(options, engine).run(signal);
+    await new RelayWorker(options, new CheckpointConnection(engine, copies, options.log)).run(signal);
   } finally {
+    await copies?.close();
     await engine.close();
   }
+}
+
+async function openCopies(
+  { checkpoints: folder, gateway, adminKey, log, backOffMs = BACK_OFF_MS }: RelayWorkerOptions,
+  engine: EngineConnection,
+  signal: AbortSignal,
+): Promise<CheckpointCopies | null> {
+  if (folder === undefined) return null;
+  const modelsOfEngine = () => askForModels(engine, signal);
+  return CheckpointCopies.open({ folder, gateway, adminKey, modelsOfEngine, backOffMs, log }, signal);
 }
 
 /** The end of a connection to the gateway. */
@@ -60,12 +77,12 @@ type Ended = { error: TrialgateError | null; wasGreeted: boolean; why: string };
 
 class RelayWorker {
   readonly #options: RelayWorkerOptions;
-  readonly #engine: UndiciConnection;
+  readonly #engine: EngineConnection;
   readonly #session = crypto.randomUUID();
   #server: RequestServer;
   #socket: WebSocket | null = null;
 
-  constructor(options: RelayWorkerOptions, engine: UndiciConnection) {
+  constructor(options: RelayWorkerOptions, engine: EngineConnection) {
     this.#options = options;
     this.#engine = engine;
     this.#server = new RequestServer(engine);
@@ -206,11 +223,15 @@ class RelayWorker {
   }
 }
 
-async function requireEngine(engine: UndiciConnection, signal: AbortSignal): Promise<void> {
+async function askForModels(engine: EngineConnection, signal: AbortSignal): Promise<string> {
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(ASK_ENGINE_MS)]);
+  const { body } = await engine.ask({ method: 'GET', path: '/v1/models', signal: limit });
+  return readText(body);
+}
+
+async function requireEngine(engine: EngineConnection, signal: AbortSignal): Promise<void> {
   try {
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(ASK_ENGINE_MS)]);
-    const { body } = await engine.ask({ method: 'GET', path: '/v1/models', signal: limit });
-    await readText(body);
+    await askForModels(engine, signal);
   } catch (error) {
     signal.throwIfAborted();
     throw new TrialgateError(

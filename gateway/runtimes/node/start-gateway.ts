@@ -19,6 +19,7 @@ import { keyHeader, type EngineKeys } from '../../engines/engine-keys.ts';
 import { EnginePool } from '../../engines/pool.ts';
 import type { DiscoveryOptions } from './discovery/discovery.ts';
 import { Membership } from './discovery/membership.ts';
+import { CheckpointFiles } from './checkpoint-files.ts';
 import { docsFile } from './docs-file.ts';
 import { pageFileIn } from './page-file.ts';
 import { UndiciConnection } from './engine-connection.ts';
@@ -71,6 +72,8 @@ export type NodeGatewayOptions = DiscoveryOptions & {
   relayAddress?: string | undefined;
   /** The folder of the built page on runs; absent: this gateway has no page. */
   page?: string;
+  /** The deployment's folder of checkpoints, of which relay workers fetch what their engines load; absent: they fetch none. */
+  checkpoints?: string;
   /** The time for which calls under way wait for a relay worker whose connection was cut. */
   relayGraceMs?: number;
 };
@@ -173,6 +176,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     otherThread,
     relay: workers?.hub ?? null,
     ...(workers ? { relayElsewhere: (id: string) => workers.elsewhere(id) } : {}),
+    ...(options.checkpoints === undefined ? {} : { checkpoints: new CheckpointFiles(options.checkpoints) }),
     discovery: () => membership.states,
     openCalls: new InFlight(),
     openBodies: new OpenBodies(),

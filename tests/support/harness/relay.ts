@@ -56,15 +56,18 @@ export async function openWire(
   return { url: httpUrl(host, port), link, leadTo };
 }
 
+type ProcessOptions = { gateway: string; engine: string; adminKey: string; id?: string; checkpoints?: string };
+
 /** `trialgate relay-worker` as a process of its own. */
 export class RelayWorkerProcess {
   readonly #child: ChildProcess;
   readonly #exited: Promise<unknown>;
   #said = '';
 
-  constructor({ gateway, engine, adminKey, id }: { gateway: string; engine: string; adminKey: string; id?: string }) {
+  constructor({ gateway, engine, adminKey, id, checkpoints }: ProcessOptions) {
     const named = id === undefined ? [] : ['--id', id];
-    const args = [INSTALLS.main, 'relay-worker', '--gateway', gateway, '--engine', engine, ...named];
+    const keeping = checkpoints === undefined ? [] : ['--checkpoints', checkpoints];
+    const args = [INSTALLS.main, 'relay-worker', '--gateway', gateway, '--engine', engine, ...named, ...keeping];
     // The child stops when its channel closes, which happens when this process dies.
     this.#child = spawn(process.execPath, args, {
       cwd: tmpdir(),

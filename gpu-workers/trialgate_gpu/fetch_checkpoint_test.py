@@ -1,0 +1,71 @@
+"""Tests what the publisher asks of a relay worker before it loads weights into the engine behind it."""
+
+import asyncio
+import json
+import re
+from contextlib import asynccontextmanager
+
+import pytest
+
+from .engine import EngineError
+from .vllm_engine import VllmEngine
+
+
+@pytest.fixture
+def gateway(monkeypatch):
+    """Returns a context with the requests that a gateway got. It answers them with what it is given, in this order."""
+
+    @asynccontextmanager
+    async def answering(*answers):
+        asked, waiting = [], list(answers)
+
+        async def connection(reader, writer):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = int(re.search(r"content-length: (\d+)", head, re.IGNORECASE)[1])
+            asked.append((head.split()[1], json.loads(await reader.readexactly(length))))
+            status, body = waiting.pop(0)
+            writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(connection, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            monkeypatch.setenv("TRIALGATE_RELAY_URL", f"http://127.0.0.1:{port}")
+            monkeypatch.setenv("TRIALGATE_RELAY_KEY", "key")
+            yield asked
+
+    return answering
+
+
+async def fetch():
+    async with VllmEngine("relay:w1") as engine:
+        await engine.fetch_checkpoint("/checkpoints/v1")
+
+
+async def test_the_publisher_asks_until_the_checkpoint_is_there(gateway):
+    async with gateway((200, '{"ready": false}'), (200, '{"ready": false}'), (200, '{"ready": true}')) as asked:
+        await fetch()
+    assert asked == [("/relay/workers/w1/trialgate/checkpoint", {"path": "/checkpoints/v1"})] * 3
+
+
+async def test_a_worker_of_an_older_release_fetches_nothing(gateway):
+    async with gateway((403, '{"error": {"message": "this relay worker passes on no POST"}}')) as asked:
+        await fetch()
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ('{"error": {"message": "the disk of the relay worker is full"}}', "^the disk of the relay worker is full$"),
+        ("<html>", "/trialgate/checkpoint answered 503: <html>"),
+    ],
+)
+async def test_the_reason_why_a_checkpoint_cannot_be_fetched_reaches_the_publication(gateway, body, expected):
+    async with gateway((503, body)):
+        with pytest.raises(EngineError, match=expected):
+            await fetch()
+
+
+async def test_an_engine_that_is_reached_directly_is_asked_for_nothing():
+    await VllmEngine("http://127.0.0.1:1").fetch_checkpoint("/checkpoints/v1")
