@@ -11,8 +11,11 @@ const PRODUCT = '{core,store,gateway,activities,workflows,cli,deploy,clients,gpu
 const isTest = (file: string) => /\.test\.ts$|_test\.py$|(?:^|\/)(?:node_modules|tests)\//.test(file);
 const withoutComments = (text: string) => text.replaceAll(/\/\*[\s\S]*?\*\/|^\s*(?:\/\/|#).*$/gm, '');
 
-/** Sentences for people, which have `openai+` as their example. */
-const EXAMPLES = ['cli/commands/relay-worker.ts', 'cli/config/settings.ts'];
+/** Help texts, which have `openai+` as their example. */
+const EXAMPLES = [
+  ...['evaluate', 'relay-worker', 'try'].map((verb) => `cli/commands/${verb}.ts`),
+  'cli/config/settings.ts',
+];
 
 test.each(NAMED)(
   'the kind of engine `$name` is named in its folder alone: all else has it from the registry',

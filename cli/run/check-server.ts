@@ -29,5 +29,5 @@ export async function checkServer(url: string, relay: RelayRoute, keys: EngineKe
     );
   }
   if (status !== 200)
-    refuse(`answered ${status} instead of its list of models: is its base path right (openai+https://host/api/v1)?`);
+    refuse(`answered ${status} instead of its list of models: is its base path right (such as https://host/api/v1)?`);
 }

@@ -4,6 +4,7 @@ import { checkRows, storeRows } from '../../activities/tasks/store-rows.ts';
 import { isForRuns } from '../../core/engine-url.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { ENGINE_URL, ENGINE_URL_FORMS } from '../../gateway/engines/url-forms.ts';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
 import { checkLoggers } from '../log/check-loggers.ts';
@@ -59,11 +60,13 @@ async function readServed(db: Database, file: string, named: string[] | undefine
   const asked = await readRunFile(file, { iterations: 0, ...(named ? { engines: named } : {}) });
   const engines = await enginesOf(db, asked);
   const [first] = engines;
+  const wrong = engines.find((url) => !ENGINE_URL.test(url));
+  if (wrong !== undefined) throw new TrialgateError('bad_input', `${wrong} is no engine: expected ${ENGINE_URL_FORMS}`);
   if (first !== undefined && !isForRuns(first)) return readRunFile(file, { iterations: 0, engines });
   throw new TrialgateError(
     'bad_input',
     first === undefined
-      ? 'no engine is registered: name a server with --engine openai+URL'
-      : `${first} is a vLLM or an SGLang, to which a run publishes the file's model: \`npx trialgate train ${file} --iterations 0\` evaluates that there. To evaluate what another server serves, name it with --engine openai+URL`,
+      ? 'no engine is registered: name a server with --engine (`npx trialgate evaluate --help`)'
+      : `${first} is a vLLM or an SGLang, to which a run publishes the file's model: \`npx trialgate train ${file} --iterations 0\` evaluates that there. To evaluate what another server serves, name it with --engine (\`npx trialgate evaluate --help\`)`,
   );
 }
