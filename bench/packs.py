@@ -3,7 +3,7 @@
     PYTHONPATH=gpu-workers .trialgate/venv/bin/python bench/packs.py --out bench/results/packs.txt
 
 A group is 8 trials of 5 turns, each 64 observed and 64 sampled tokens; the prompts begin with the same 128 tokens. The
-budgets are the defaults of `--pack-tokens` on a CPU and on a GPU. Needs no model.
+budgets are the defaults of `pack_tokens` on a CPU and on a GPU. Needs no model.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ async function checked(settings: Record<string, unknown>, size: Record<string, u
     ports: {},
     engines: [],
     settings: null,
-    ranks: { device: 'cpu', dtype: 'float32', count: 1, offload: false },
+    ranks: { device: 'cpu', dtype: 'float32', count: 1, offload: false, gpus: null },
     notes: [],
     components: [{ name: 'gpu-worker', status: 'ready', ...about }],
   });

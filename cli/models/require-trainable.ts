@@ -5,6 +5,7 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { capture, lastLine } from '../checks/capture.ts';
 import type { Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
+import { onlyGpus } from '../supervisor/gpus.ts';
 import { livingState } from '../supervisor/state.ts';
 import { cachedModel } from './hub-cache.ts';
 
@@ -40,8 +41,9 @@ export async function requireTrainable(config: Trained, deployment: Where, signa
   if (ranks?.offload) command.push('--cpu-offload');
   const { code, stdout } = await capture(command, signal, {
     PYTHONPATH: INSTALLS.gpuWorkers,
-    TRIALGATE_TRAINER_KEYS: JSON.stringify(deployment.trainer_keys),
-    ...(ranks ? { TRIALGATE_DTYPE: ranks.dtype } : {}),
+    // The deployment may have been started with other settings than this verb has.
+    TRIALGATE_TRAINER_KEYS: JSON.stringify(here?.settings?.['trainer_keys'] ?? deployment.trainer_keys),
+    ...(ranks ? { TRIALGATE_DTYPE: ranks.dtype, ...onlyGpus(ranks.gpus) } : {}),
   });
   if (code === REFUSED)
     throw new TrialgateError(

@@ -1,13 +1,14 @@
-import { describe, expect, test } from 'vitest';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test, vi } from 'vitest';
 import { resolveConfig } from '../config/resolve.ts';
-import { memoryArguments, shareGpus, shareNote } from './gpus.ts';
+import { gpuSharesOf, memoryArguments, shareGpus, shareNote } from './gpus.ts';
 
-function shares(visible: string[], flags: Record<string, string> = {}) {
-  return shareGpus(
-    resolveConfig({ cwd: '/', env: {}, flags: { home: '/nowhere', device: 'cuda', ...flags } }).config,
-    visible,
-  );
-}
+const configured = (flags: Record<string, string> = {}) =>
+  resolveConfig({ cwd: '/', env: {}, flags: { home: '/nowhere', device: 'cuda', ...flags } }).config;
+const shares = (visible: string[], flags: Record<string, string> = {}) => shareGpus(configured(flags), visible);
+const asEachSees = { engine: null, trainer: null, isShared: false };
 
 describe('the GPUs of a machine', () => {
   const eight = Array.from({ length: 8 }, (_, index) => String(index));
@@ -17,35 +18,37 @@ describe('the GPUs of a machine', () => {
     [
       'those that the engine’s arguments ask for, and one a rank',
       eight,
-      { engine_args: '--tensor-parallel-size 4', ranks: '2' },
+      { engine_args: '--tensor_parallel_size=2 -pp 2', ranks: '2' },
       { engine: ['0', '1', '2', '3'], trainer: ['4', '5'], isShared: false },
     ],
-    [
-      'none for an engine of somebody else',
-      ['0', '1'],
-      { engines: 'http://h:1' },
-      { engine: null, trainer: ['0'], isShared: false },
-    ],
+    ['none for an engine of somebody else', ['0', '1'], { engines: 'http://h:1' }, { ...asEachSees, trainer: ['0'] }],
     [
       'those that remain beside the chosen ones',
       ['0', '1'],
       { trainer_gpus: '0' },
       { engine: ['1'], trainer: ['0'], isShared: false },
     ],
-    ['all for both when there are too few', ['0'], {}, { engine: null, trainer: null, isShared: true }],
+    ['all for both when there are too few', ['0'], {}, { ...asEachSees, isShared: true }],
     [
-      'all for ranks that a launch command starts',
-      eight,
-      { launch: 'srun {python}' },
-      { engine: null, trainer: null, isShared: true },
+      'all for the engine when the trainer’s leave none',
+      ['0', '1'],
+      { trainer_gpus: '0,1' },
+      { engine: null, trainer: ['0', '1'], isShared: true },
     ],
+    [
+      'all for the trainer when the engine’s leave too few',
+      ['0', '1', '2'],
+      { engine_gpus: '1,2', ranks: '2' },
+      { engine: ['1', '2'], trainer: null, isShared: true },
+    ],
+    ['not at all where a launch command starts the ranks, perhaps elsewhere', eight, { launch: 'srun' }, asEachSees],
+    ['not at all where the engine’s arguments are in a file', eight, { engine_args: '--config vllm.yaml' }, asEachSees],
     [
       'as the settings say',
       eight,
       { engine_gpus: '3', trainer_gpus: '3' },
       { engine: ['3'], trainer: ['3'], isShared: true },
     ],
-    ['by UUID', ['GPU-a', 'GPU-b'], {}, { engine: ['GPU-a'], trainer: ['GPU-b'], isShared: false }],
   ])('are divided over engine and trainer: %s', (_, visible, flags, expected) => {
     expect(shares(visible, flags)).toEqual(expected);
   });
@@ -60,7 +63,28 @@ describe('the GPUs of a machine', () => {
     expect(shareNote(one, [])).toBe(
       'engine and trainer share a GPU: the engine takes 45 % of its memory (engine_args: --gpu-memory-utilization changes that)',
     );
-    expect(memoryArguments(one, ['--gpu-memory-utilization=0.6'])).toEqual([]);
+    for (const given of ['--gpu-memory-utilization=0.6', '--gpu_memory_utilization'])
+      expect(memoryArguments(one, [given])).toEqual([]);
     expect(memoryArguments(shares(['0', '1']), [])).toEqual([]);
+  });
+
+  test('are the same by number and by UUID, as NVIDIA’s driver lists them, and unknown without it', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'trialgate-gpus-'));
+    const listed = [0, 1].map((n) => `GPU ${n}: NVIDIA H200 (UUID: GPU-${n}${n})`).join('\n');
+    writeFileSync(join(folder, 'nvidia-smi'), `#!/bin/sh\necho '${listed}'\n`, { mode: 0o755 });
+    try {
+      vi.stubEnv('PATH', `${folder}:${process.env['PATH']}`);
+      vi.stubEnv('CUDA_VISIBLE_DEVICES', undefined);
+      const byUuid = configured({ engine_gpus: 'GPU-00' });
+      expect(gpuSharesOf(byUuid)).toEqual({ engine: ['0'], trainer: ['1'], isShared: false });
+      vi.stubEnv('CUDA_VISIBLE_DEVICES', 'GPU-11, GPU-00');
+      expect(gpuSharesOf(configured())).toEqual({ engine: ['1'], trainer: ['0'], isShared: false });
+      vi.stubEnv('CUDA_VISIBLE_DEVICES', undefined);
+      vi.stubEnv('PATH', '/nowhere');
+      expect(gpuSharesOf(configured())).toEqual(asEachSees);
+    } finally {
+      vi.unstubAllEnvs();
+      rmSync(folder, { recursive: true });
+    }
   });
 });

@@ -28,37 +28,51 @@ type Wanted = Pick<
 const SHARED_MEMORY = '0.45';
 
 /**
- * Divides this machine's GPUs: those that the settings name; else the first ones for the engine and the next ones for the trainer if there are enough;
- * else all of them for both.
+ * Divides this machine's GPUs: as the settings name them; else the first ones for the engine and the next ones for the trainer if there are enough; else
+ * all of them for both.
  * @param visible the GPUs that this machine has for us, in order
  * @throws TrialgateError `bad_input` when the settings name fewer GPUs than the trainer has ranks
  */
 export function shareGpus(config: Wanted, visible: readonly string[]): GpuShares {
-  const { engine_gpus, trainer_gpus, ranks, launch } = config;
-  if (trainer_gpus !== undefined && launch === undefined && trainer_gpus.length < ranks)
+  const { engine_gpus: ofEngine, trainer_gpus: ofTrainer, ranks, launch } = config;
+  if (ofTrainer !== undefined && launch === undefined && ofTrainer.length < ranks)
     throw new TrialgateError(
       'bad_input',
-      `\`trainer_gpus\` names ${trainer_gpus.length} GPU(s) for ${ranks} ranks: name one for each, or lower \`ranks\``,
+      `\`trainer_gpus\` names ${ofTrainer.length} GPU(s) for ${ranks} ranks: name one for each, or lower \`ranks\``,
     );
-  const ofEngine = hasOwnEngine(config) ? engineSize(config.engine_args) : 0;
-  const hasRoom = visible.length >= ofEngine + ranks && launch === undefined;
-  const engine = engine_gpus ?? (hasRoom ? without(visible, trainer_gpus).slice(0, ofEngine) : null);
-  const trainer = trainer_gpus ?? (hasRoom ? without(visible, engine ?? undefined).slice(0, ranks) : null);
-  const isShared = ofEngine > 0 && (engine ?? visible).some((gpu) => (trainer ?? visible).includes(gpu));
-  return { engine: ofEngine > 0 ? engine : null, trainer, isShared };
+  const size = hasOwnEngine(config) ? engineSize(config.engine_args) : 0;
+  // Nothing is known of an engine whose arguments are in a file, and of ranks that a command of the user's starts, perhaps on other machines.
+  const isKnown = size !== null && launch === undefined;
+  const hasRoom = isKnown && (ofEngine !== undefined || ofTrainer !== undefined || visible.length >= size + ranks);
+  const engine = ofEngine ?? (hasRoom ? firstOf(without(visible, ofTrainer), size) : null);
+  const trainer = ofTrainer ?? (hasRoom ? firstOf(without(visible, engine), ranks) : null);
+  const overlaps = (engine ?? visible).some((gpu) => (trainer ?? visible).includes(gpu));
+  const isShared = size !== 0 && (isKnown || (engine !== null && trainer !== null)) && overlaps;
+  return { engine: size === 0 ? null : engine, trainer, isShared };
 }
 
-const without = (all: readonly string[], taken: readonly string[] = []): string[] =>
-  all.filter((gpu) => !taken.includes(gpu));
+const without = (all: readonly string[], taken: readonly string[] | null | undefined): string[] =>
+  all.filter((gpu) => !taken?.includes(gpu));
+
+/** Returns the first `count` GPUs, or null when there are fewer. */
+const firstOf = (gpus: readonly string[], count: number): string[] | null =>
+  gpus.length < count ? null : gpus.slice(0, count);
 
 /** Returns how this deployment shares its machine's GPUs, or null if it uses none. */
-export function gpuSharesOf(config: Wanted & Pick<Deployment, 'device'>): GpuShares | null {
-  return deviceOf(config.device) === 'cuda' ? shareGpus(config, visibleGpus()) : null;
+export function gpuSharesOf(config: Wanted): GpuShares | null {
+  if (deviceOf(config.device) !== 'cuda') return null;
+  const all = listedGpus();
+  const visible = process.env['CUDA_VISIBLE_DEVICES']?.split(',').flatMap((gpu) => gpu.trim() || []);
+  // A number and a UUID may name the same GPU.
+  const byNumber = (gpus: string[] | undefined): string[] | undefined => gpus?.map((gpu) => all.get(gpu) ?? gpu);
+  const { engine_gpus, trainer_gpus } = config;
+  const named = { ...config, engine_gpus: byNumber(engine_gpus), trainer_gpus: byNumber(trainer_gpus) };
+  return shareGpus(named, byNumber(visible) ?? [...all.values()]);
 }
 
 /** Returns vLLM's arguments for a GPU that the trainer uses too. */
 export function memoryArguments(shares: GpuShares | null, given: readonly string[]): string[] {
-  const isGiven = given.some((argument) => argument.split('=')[0] === '--gpu-memory-utilization');
+  const isGiven = given.some((argument) => withDashes(argument).split('=')[0] === '--gpu-memory-utilization');
   return shares?.isShared && !isGiven ? ['--gpu-memory-utilization', SHARED_MEMORY] : [];
 }
 
@@ -80,22 +94,28 @@ export function shareNote(shares: GpuShares | null, given: readonly string[]): s
 export const onlyGpus = (gpus: readonly string[] | null | undefined): NodeJS.ProcessEnv =>
   gpus ? { CUDA_VISIBLE_DEVICES: gpus.join(',') } : {};
 
-const SIZES = ['--tensor-parallel-size|-tp', '--pipeline-parallel-size|-pp', '--data-parallel-size|-dp'];
+const SIZES = [
+  '--tensor-parallel-size|-tp',
+  '--pipeline-parallel-size|-pp',
+  '--data-parallel-size|-dp',
+  '--prefill-context-parallel-size|-pcp',
+];
 
-/** Returns the number of GPUs that vLLM's arguments ask for. */
-function engineSize(given: readonly string[]): number {
-  const sizes = SIZES.map((names) => new RegExp(`(?:^| )(?:${names})[= ](\\d+)`).exec(given.join(' '))?.[1] ?? '1');
+/** Returns the number of GPUs that vLLM's arguments ask for, or null when they are in a file. */
+function engineSize(given: readonly string[]): number | null {
+  const words = given.map(withDashes).join(' ');
+  if (/(?:^| )--config[= ]/.test(words)) return null;
+  const sizes = SIZES.map((names) => new RegExp(`(?:^| )(?:${names})[= ](\\d+)`).exec(words)?.[1] ?? '1');
   return sizes.reduce((product, size) => product * Number(size), 1);
 }
 
-/** Returns the GPUs that the environment leaves to us, or else all that NVIDIA's driver lists. */
-function visibleGpus(): string[] {
-  const limited = process.env['CUDA_VISIBLE_DEVICES'];
-  if (limited !== undefined)
-    return limited
-      .split(',')
-      .map((gpu) => gpu.trim())
-      .filter(Boolean);
-  const listed = spawnSync('nvidia-smi', ['-L'], { encoding: 'utf8', timeout: 10_000 });
-  return [...listed.stdout.matchAll(/^GPU (\d+):/gm)].flatMap(([, index]) => index ?? []);
+/** vLLM takes `--like_this` for `--like-this`. */
+const withDashes = (argument: string): string => argument.replace(/^--[^=]*/, (name) => name.replaceAll('_', '-'));
+
+/** Returns the number of each GPU that NVIDIA's driver lists, by its UUID. */
+export function listedGpus(): Map<string, string> {
+  const { stdout } = spawnSync('nvidia-smi', ['-L'], { encoding: 'utf8', timeout: 10_000 });
+  // There is no output at all where there is no such program.
+  const listed = (stdout ?? '').matchAll(/^GPU (\d+):.*\(UUID: (\S+)\)/gm);
+  return new Map([...listed].map(([, index = '', uuid = '']) => [uuid, index]));
 }

@@ -246,7 +246,7 @@ function initialState(plan: Plan, components: Component[], notes: string[]): Sta
     ports: plan.ports,
     engines: plan.engines,
     settings: runningSettings(plan.config, plan.ports),
-    ranks: ranksHere(plan.config),
+    ranks: ranksHere(plan),
     notes,
     components: components.map(({ name, address, stopSignal }) => ({
       name,

@@ -27,6 +27,8 @@ const ranksState = z.object({
   dtype: z.enum(['bfloat16', 'float32']),
   count: z.number(),
   offload: z.boolean(),
+  /** The GPUs that the ranks see; null for all. */
+  gpus: z.array(z.string()).nullable(),
 });
 
 const stackState = z.object({

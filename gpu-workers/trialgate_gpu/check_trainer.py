@@ -23,9 +23,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from .backends.tinker.client import TinkerClient
 from .backends.tinker.keys import is_readable_here
 from .backends.tinker.model import open_session
-from .device import choose_device
 from .errors import GpuWorkerError
-from .group.fit import HOW_TO_FIT, total_main_memory, what_lacks
+from .group.fit import how_to_fit, total_main_memory, what_lacks
 from .lora import Lora, add_adapter
 from .progress import Progress
 from .settings import TrainerServer
@@ -34,12 +33,14 @@ from .supported import require_supported
 REFUSED = 3
 # A person waits for the server's answer.
 SERVER_SECONDS = 15.0
+RECONNECT_SECONDS = 3.0
 
 
 def check_server(model: str, server: TrainerServer) -> None:
     """Raises `GpuWorkerError` when the server is away, does not serve the model, or refuses the key."""
     try:
-        with TinkerClient(server.url, Progress(), SERVER_SECONDS, reconnect_seconds=0.0) as client:
+        with TinkerClient(server.url, Progress(), SERVER_SECONDS, request_seconds=SERVER_SECONDS) as client:
+            client.reconnect_seconds = RECONNECT_SECONDS
             open_session(client, server.model or model)
     except GpuWorkerError as error:
         # The GPU worker's environment has the variable of a key, this program's may not have it.
@@ -67,10 +68,13 @@ def check_model(
         add_adapter(model, lora)
     if on is None:
         return
-    device = choose_device(on, local_ranks=ranks)
+    if on == "cuda" and torch.cuda.device_count() < ranks:
+        # This program may see other GPUs than the ranks, which say so themselves when they start.
+        return
+    device = torch.device("cuda", 0) if on == "cuda" else torch.device("cpu")
     # What other programs and an earlier run's model occupy now may be free when this run loads its own.
     if what := what_lacks(model, device, ranks, ranks, torch.bfloat16, total_main_memory(), offload=offload):
-        raise GpuWorkerError("DoesNotFit", f"{what}; {HOW_TO_FIT}")
+        raise GpuWorkerError("DoesNotFit", f"{what}; {how_to_fit(device, offload=offload)}")
 
 
 def main() -> None:

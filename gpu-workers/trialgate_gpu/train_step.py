@@ -101,8 +101,9 @@ class Trainer:
         kernels = {"attention": "flex"} if has_flex(self.device) else {}
         passes = self.placement.pass_dtype
         computed = {} if passes == self.placement.dtype else {"computed_in": str(passes)}
+        offloaded = {"offload": True} if self.placement.offload else {}
         kinds = {"device": name, "torch": torch.__version__, "threads": threads, "dtype": str(self.placement.dtype)}
-        return kinds | computed | kernels | {"ranks": self.world.size, "pack_tokens": self.pack_tokens}
+        return kinds | computed | kernels | offloaded | {"ranks": self.world.size, "pack_tokens": self.pack_tokens}
 
     def _replay(self, parent: Manifest, folder: Path, made: Manifest, progress: Progress) -> None:
         """Does a step again in memory. A step that made no update left the state as it was."""

@@ -50,9 +50,17 @@ test('a trainer of several ranks, or with offloaded weights, computes in bfloat1
   expect(trainerDtype(configured({ TRIALGATE_CPU_OFFLOAD: 'true' })).dtype).toBe('bfloat16');
 });
 
-test('a deployment knows on which device its ranks compute, unless a launch command of the user’s starts them', () => {
-  expect(ranksHere(configured())).toEqual({ device: 'cpu', dtype: 'float32', count: 1, offload: false });
+test('a deployment knows where its ranks compute, unless a launch command of the user’s starts them', () => {
+  const here = (env: Record<string, string>, trainer: string[] | null) =>
+    ranksHere({ config: configured(env), gpus: { engine: null, trainer, isShared: false } });
+  expect(here({}, null)).toEqual({ device: 'cpu', dtype: 'float32', count: 1, offload: false, gpus: null });
   const two = { TRIALGATE_RANKS: '2', TRIALGATE_CPU_OFFLOAD: 'true' };
-  expect(ranksHere(configured(two))).toEqual({ device: 'cpu', dtype: 'bfloat16', count: 2, offload: true });
-  expect(ranksHere(configured({ ...two, TRIALGATE_LAUNCH: 'srun {python}' }))).toBeNull();
+  expect(here(two, ['1', '2'])).toEqual({
+    device: 'cpu',
+    dtype: 'bfloat16',
+    count: 2,
+    offload: true,
+    gpus: ['1', '2'],
+  });
+  expect(here({ ...two, TRIALGATE_LAUNCH: 'srun {python}' }, null)).toBeNull();
 });

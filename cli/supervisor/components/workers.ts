@@ -64,10 +64,16 @@ export function gpuWorker(plan: Plan): Component {
 }
 
 /** Returns where the GPU worker's ranks compute, or null if a launch command of the user's starts them, perhaps on other machines. */
-export function ranksHere(config: Deployment): RanksState | null {
+export function ranksHere({ config, gpus }: Pick<Plan, 'config' | 'gpus'>): RanksState | null {
   if (config.launch !== undefined) return null;
   const { ranks: count, cpu_offload: offload } = config;
-  return { device: deviceOf(config.device), dtype: trainerDtype(config).dtype, count, offload };
+  return {
+    device: deviceOf(config.device),
+    dtype: trainerDtype(config).dtype,
+    count,
+    offload,
+    gpus: gpus?.trainer ?? null,
+  };
 }
 
 /** Returns the dtype of the trainer. Weights that are divided over ranks or offloaded are gathered in bfloat16, whatever is wanted. */

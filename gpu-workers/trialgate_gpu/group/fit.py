@@ -20,7 +20,6 @@ MASTER, GRADIENT, MOMENTS, LOGITS = 4, 4, 8, 4
 # yet, and on `pack_tokens` and `activation_checkpointing`: a step whose memory is full says which to change.
 LEAST_ACTIVATIONS = 256 << 20
 Parts = dict[str, int]
-HOW_TO_FIT = "raise the deployment's `ranks`, take larger devices, or choose a smaller model or LoRA"
 
 
 def require_room(
@@ -35,9 +34,14 @@ def require_room(
 
     def require() -> None:
         if what := what_lacks(model, device, world.size, on_host, dtype, main_memory_room(), offload=offload):
-            raise GpuWorkerError("DoesNotFit", f"{what}; {HOW_TO_FIT}")
+            raise GpuWorkerError("DoesNotFit", f"{what}; {how_to_fit(device, offload=offload)}")
 
     world.together(require)
+
+
+def how_to_fit(device: torch.device, *, offload: bool) -> str:
+    offloading = "" if offload or device.type == "cpu" else " or set `cpu_offload: true`"
+    return f"raise the deployment's `ranks`{offloading}, take larger devices, or choose a smaller model or LoRA"
 
 
 def what_lacks(

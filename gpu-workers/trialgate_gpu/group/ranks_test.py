@@ -157,19 +157,25 @@ def test_two_ranks_make_the_weights_of_one_process(make_run, two_ranks, tmp_path
     assert settings.keys() >= LORA.keys() or len(files) > 1
 
 
-def test_one_rank_that_offloads_makes_the_weights_of_one_that_does_not_and_goes_on_from_its_state(
-    make_run, tmp_path, hold
+@pytest.mark.parametrize("then", [("--cpu-offload",), ()], ids=["still offloading", "without it"])
+def test_one_rank_that_offloads_makes_the_weights_of_one_that_does_not_and_another_process_goes_on_from_its_state(
+    make_run, tmp_path, hold, then
 ):
     alone, offloading = make_run("alone"), make_run("offloading")
     alone.model = offloading.model = make_tiny_model(tmp_path / "model", vocab_size=65)
     batches = [two_groups(), two_groups()[::-1]]
     expected = steps_in_process(alone, batches)
     with asyncio.Runner() as runner:
-        backend = LocalBackend(options(more=(*IN_FLOAT32, "--cpu-offload")))
+        first, second = (LocalBackend(options(more=(*IN_FLOAT32, *each))) for each in (("--cpu-offload",), then))
         try:
-            made = runner.run(steps_in_group(backend, offloading, batches))
+            made = runner.run(steps_in_group(first, offloading, batches[:1]))
+            runner.run(first.end())
+            request = offloading.request(made[-1]["checkpoint"], batches[1], 2)
+            made.append(runner.run(second.train_step(request, Progress())))
+            wait_for_state(made[-1]["checkpoint"])
         finally:
-            runner.run(backend.end())
+            for backend in (first, second):
+                runner.run(backend.end())
     start, one, other = (master_of(each["checkpoint"]) for each in (expected[0], expected[-1], made[-1]))
     assert (other - one).norm() <= 1e-5 * (one - start).norm()
 

@@ -64,16 +64,17 @@ class Refused(GpuWorkerError):
 class TinkerClient:
     """One attempt's connection. `answer_seconds` is the longest wait for the result of one request.
 
-    A server that is away has `reconnect_seconds` to come back, by default `RECONNECT_SECONDS`.
+    A server that is away has `reconnect_seconds` to come back.
     """
 
     def __init__(
-        self, url: str, progress: Progress, answer_seconds: float, reconnect_seconds: float | None = None
+        self, url: str, progress: Progress, answer_seconds: float, *, request_seconds: float = POST_SECONDS
     ) -> None:
         self.url = url.rstrip("/")
         self.progress = progress
         self.answer_seconds = answer_seconds
-        self.reconnect_seconds = RECONNECT_SECONDS if reconnect_seconds is None else reconnect_seconds
+        self.request_seconds = request_seconds
+        self.reconnect_seconds = RECONNECT_SECONDS
         self.session_id: str | None = None
         self.models = 0
         self._heartbeat_at = 0.0
@@ -82,7 +83,7 @@ class TinkerClient:
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"X-API-Key": key} if key else {},
-            timeout=httpx.Timeout(min(POST_SECONDS, answer_seconds), connect=5.0),
+            timeout=httpx.Timeout(request_seconds, connect=5.0),
             # A connection that was cut while it was idle would lose the next request.
             limits=httpx.Limits(max_keepalive_connections=0),
         )
@@ -97,16 +98,18 @@ class TinkerClient:
     def get(self, path: str) -> Json:
         return self._wait(self._json("GET", path, repeat=True))
 
-    def post(self, path: str, body: Json, *, repeat: bool = False, seconds: float = POST_SECONDS) -> Json:
+    def post(self, path: str, body: Json, *, repeat: bool = False, seconds: float | None = None) -> Json:
         """Raises `Refused` when the server answers 4xx."""
-        return self._wait(self._json("POST", path, json=body, repeat=repeat, timeout=httpx.Timeout(seconds)))
+        return self._wait(
+            self._json("POST", path, json=body, repeat=repeat, timeout=httpx.Timeout(seconds or self.request_seconds))
+        )
 
     def post_protobuf(self, path: str, body: bytes) -> Json:
         headers = {"content-type": CONTENT_TYPE}
         return self._wait(self._json("POST", path, content=body, headers=headers, repeat=True))
 
     def delete(self, path: str, *, repeat: bool = True, seconds: float = POST_SECONDS) -> None:
-        self._wait(self._send("DELETE", path, repeat=repeat, timeout=httpx.Timeout(seconds)))
+        self._wait(self._send("DELETE", path, repeat=repeat, timeout=httpx.Timeout(seconds or self.request_seconds)))
 
     def result(self, submitted: Json, what: str) -> Json | bytes:
         """Returns the result of a submitted request: protobuf bytes for log-probabilities, JSON for all else."""
