@@ -84,8 +84,15 @@ async function findVersion(db: Database, runId: string, version: number | undefi
   const [known] = version === undefined ? [] : versions;
   const what =
     version === undefined ? `run ${runId} has no checkpoint` : `run ${runId} has no policy version ${version}`;
-  throw new TrialgateError(
-    'bad_input',
-    `${known ? missingCheckpoint(known) : what}: "npx trialgate show ${runId}" lists all versions`,
+  throw new TrialgateError('bad_input', `${known ? missingCheckpoint(known) : what}${await others(db, runId)}`);
+}
+
+/** Returns which versions of a run have a checkpoint, as the end of a sentence. */
+async function others(db: Database, runId: string): Promise<string> {
+  const all = await db.select().from(policyVersions).where(eq(policyVersions.runId, runId));
+  const there = await Promise.all(
+    all.map(async (each) => ((await hasCheckpoint(each.checkpoint)) ? [each.version] : [])),
   );
+  const versions = [...new Set(there.flat())].toSorted((a, b) => a - b);
+  return versions.length === 0 ? '' : `. There is a checkpoint of version ${versions.join(', ')}`;
 }

@@ -24,7 +24,7 @@ export async function withDeployment<T>(
     (cause: unknown) => {
       throw new TrialgateError(
         'missing_prerequisite',
-        `Temporal does not answer at ${temporalAddress}: start the stack with "npx trialgate up"`,
+        `Temporal does not answer at ${temporalAddress}: start the deployment with "npx trialgate up"`,
         { cause },
       );
     },
@@ -125,8 +125,8 @@ async function openStore(databaseUrl: string, maxConnections: number): Promise<O
     return { db };
   } catch (cause) {
     await db.$client.end();
-    const message = 'PostgreSQL does not answer: start the stack with "npx trialgate up"';
-    return { refusal: new TrialgateError('store_unavailable', message, { cause }) };
+    const message = 'PostgreSQL does not answer: start the deployment with "npx trialgate up"';
+    return { refusal: new TrialgateError('missing_prerequisite', message, { cause }) };
   }
 }
 

@@ -31,4 +31,5 @@ export async function quickstart(
   } finally {
     await stack.stop();
   }
+  console.error('next: `npx trialgate up`, then train your own agent (docs/getting-started.md)');
 }

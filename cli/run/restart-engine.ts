@@ -21,5 +21,5 @@ export function toolParserAdvice({ reason, engine }: { reason: string | null; en
     { engines: isOurs ? [] : [engine] },
     { vllm: isOurs ? `--engine-args '${VLLM_PARSER}'` : VLLM_PARSER, sglang: PARSER },
   );
-  return `the agent offers tools, and the engine was not told how to find tool calls in a reply: ${how}. Which NAME depends on the model (hermes for Qwen2.5 and for the small model that is installed)`;
+  return `The agent offers tools, and the engine was not told how to find tool calls in a reply: ${how}. Which NAME depends on the model (hermes for Qwen2.5 and for the small model that is installed)`;
 }

@@ -13,8 +13,15 @@ test('a run in a train step says how far the step is, and the log only that it t
   const training = { ...preparing, title: 'iteration 0', trials: '8 scored' };
   const waiting = { phase: 'train', waits_for: 'the train step to version 1' };
   expect(progressTexts('r', training, waiting, 'train, pack 3 of 12')).toEqual([
-    'r: iteration 0, train: train, pack 3 of 12',
+    'r: iteration 0, train: pack 3 of 12',
     'r: iteration 0, train',
+  ]);
+});
+
+test('a run that is being prepared says so once', () => {
+  expect(progressTexts('r', preparing, { phase: 'preparing', waits_for: null })).toEqual([
+    'r: preparing',
+    'r: preparing',
   ]);
 });
 

@@ -55,8 +55,12 @@ export function progressTexts(
   // A publication has few phases and may take minutes. A train step says something new with every pack.
   const stage = phase === 'publish' && step !== null ? (step.split(', ')[0] ?? '') : '';
   const short = stage || waits;
+  const where = title === phase ? title : `${title}, ${phase}`;
+  const doing = step?.startsWith(`${phase}, `) ? step.slice(phase.length + 2) : step;
   return [
-    `${runId}: ${title}, ${phase}: ${reason ?? (step || counts || waits)}`,
-    `${runId}: ${title}, ${reason ?? (short ? `${phase}: ${short}` : phase)}`,
+    `${runId}: ${where}${after(reason ?? (doing || counts || waits))}`,
+    `${runId}: ${reason === null ? `${where}${after(short)}` : `${title}, ${reason}`}`,
   ];
 }
+
+const after = (text: string): string => (text === '' ? '' : `: ${text}`);

@@ -106,7 +106,7 @@ test('data that a server has or had when it was killed are left as they are, bec
   const lock = join(postgresHome(deployment.home).data, 'postmaster.pid');
   writeFileSync(lock, '1\n');
   try {
-    await expect(withStore(deployment.config, async () => null)).rejects.toThrow(/start the stack/);
+    await expect(withStore(deployment.config, async () => null)).rejects.toThrow(/start the deployment/);
     expect(readFileSync(lock, 'utf8')).toBe('1\n');
   } finally {
     rmSync(lock);

@@ -87,7 +87,7 @@ test('without an engine, an agent that cannot be imported and a broken verifier 
   );
   await expect(tried({ agent: 'def other(task):\n    pass\n' })).rejects.toThrow(/solve\.py has no function work/);
   await expect(tried({ judge: 'exit 3' })).rejects.toThrow(
-    /the verifier of task failed when it judged an empty reply: .* --no-check/,
+    /the verifier of task failed when it judged the untouched task: .* --no-check/,
   );
   const reward = 'def score(row, transcript, result):\n    return row["answer"]\n';
   await tried({ judge: null, reward });

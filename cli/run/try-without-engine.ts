@@ -75,7 +75,8 @@ async function judgeNothing(
     if (!(error instanceof VerifierError)) throw error;
     // A reward function may leave an empty reply out.
     if (error.message === NONE_FOR_THIS_ROW) return;
-    const what = `of ${task.name} failed when it judged an empty reply: ${error.message}`;
+    const judged = task.kind === 'row' ? 'an empty reply' : 'the untouched task';
+    const what = `of ${task.name} failed when it judged ${judged}: ${error.message}`;
     // A reward function may expect a form that an empty reply has not.
     if (task.kind === 'row') return report(`WARNING: the reward ${what}`);
     throw new TrialgateError('bad_input', `the verifier ${what}. ${NO_CHECK}`, { cause: error });

@@ -72,6 +72,27 @@ test('a transcript lists the tools of a request as sent, where they change, and 
   });
 });
 
+test('a transcript shows text parts as text and tool calls by name, also of a message that leaves its content out', async () => {
+  await openAttempt(store.db, { trialId: 'parts', attempt: 1 });
+  const calls = [{ id: 'c', type: 'function', function: { name: 'add', arguments: '{"a":1}' } }];
+  const image = { type: 'image_url', image_url: { url: 'data:,' } };
+  await recordCalls(store.db, [
+    callRecord({
+      trialId: 'parts',
+      request: {
+        messages: [
+          { role: 'user', content: [{ type: 'text', text: 'Add "1".' }, image] },
+          { role: 'assistant', tool_calls: calls },
+          { role: 'tool', tool_call_id: 'c', content: '2' },
+        ],
+      },
+    }),
+  ]);
+  expect(await printed('parts')).toContain(
+    `▌user\nAdd "1".\n${JSON.stringify(image)}\n\n▌assistant\n→ add({"a":1})\n\n▌tool\n2\n`,
+  );
+});
+
 test('a trial that an earlier release opened is shown by its agent’s name, not by the agent’s place in the run file', async () => {
   const agents = [{ name: 'crew', command: ['x'] }];
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, agents });

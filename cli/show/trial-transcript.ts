@@ -14,8 +14,13 @@ import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, trials } from '../../store/schema.ts';
 import { toolParserAdvice } from '../run/restart-engine.ts';
 
+/** What an agent sent is shown as it is. OpenAI's API lets a message with tool calls leave out its content. */
+const said = z.looseObject({ content: z.unknown().optional(), tool_calls: z.unknown().optional() });
 const request = z.looseObject({
-  messages: z.array(z.looseObject({ role: z.string(), content: z.unknown() })).default([]),
+  messages: z
+    .array(said.extend({ role: z.string().catch('message') }))
+    .catch([])
+    .default([]),
   tools: z.array(z.unknown()).default([]).catch([]),
 });
 const tool = z.object({ function: z.object({ name: z.string() }) });
@@ -23,7 +28,7 @@ const reply = z.looseObject({
   choices: z
     .array(
       z.looseObject({
-        message: z.looseObject({ content: z.unknown(), tool_calls: z.unknown() }).partial().optional(),
+        message: said.optional(),
         text: z.string().optional(),
       }),
     )
@@ -93,7 +98,7 @@ export function transcript(trial: TrialRecord): string {
         tools = JSON.stringify(call.tools);
         lines.push('', '▌tools', call.tools.map(nameOfTool).join(', ') || 'none from here on');
       }
-      for (const message of call.messages.slice(shown)) lines.push('', `▌${message.role}`, textOf(message.content));
+      for (const message of call.messages.slice(shown)) lines.push('', `▌${message.role}`, textOf(message));
       if (call.messages.length > 0) shown = call.messages.length + 1;
       const facts = [
         `policy ${call.policyVersion ?? '–'}`,
@@ -102,7 +107,7 @@ export function transcript(trial: TrialRecord): string {
       ];
       if (call.untrainable) facts.push(`not trainable: ${call.untrainable}`);
       if (call.reason) facts.push(call.reason);
-      lines.push('', `▌assistant   [${facts.join(', ')}]`, textOf(call.reply?.content ?? null));
+      lines.push('', `▌assistant   [${facts.join(', ')}]`, textOf(call.reply ?? {}));
     }
     for (const { program, stdout, stderr } of trial.outputs.filter((each) => each.attempt === attempt.attempt)) {
       const heading = program.endsWith(' network') ? `${program}, other hosts` : `${program}, standard output`;
@@ -135,8 +140,20 @@ export const toolNotices = (calls: readonly Pick<TrialRecord['calls'][number], '
 
 const nameOfTool = (sent: unknown): string => tool.safeParse(sent).data?.function.name ?? JSON.stringify(sent);
 
-const textOf = (content: unknown): string =>
-  typeof content === 'string' ? content : content === null || content === undefined ? '' : JSON.stringify(content);
+const toolCalls = z.array(z.object({ function: z.object({ name: z.string(), arguments: z.string() }) }));
+const textPart = z.object({ type: z.literal('text'), text: z.string() });
+
+/** Returns a message as text: its content, and each tool call on a line. Parts that are no text stay JSON. */
+function textOf({ content, tool_calls: calls }: z.output<typeof said>): string {
+  const text = Array.isArray(content)
+    ? content.map((part: unknown) => textPart.safeParse(part).data?.text ?? JSON.stringify(part)).join('\n')
+    : typeof content === 'string'
+      ? content
+      : JSON.stringify(content ?? '').replace(/^""$/, '');
+  const made = toolCalls.safeParse(calls).data ?? [];
+  const called = made.map((each) => `→ ${each.function.name}(${each.function.arguments})`);
+  return [...(text === '' && called.length > 0 ? [] : [text]), ...called].join('\n');
+}
 
 /** Returns the request's messages and tools. The prompt of a text completion counts as a user's message. */
 function askedIn(body: JsonObject) {

@@ -95,7 +95,7 @@ test('`show` says what a run waits for and lists its open groups, also those wit
     under_way: { phase: null, waits_for: null, until: null, groups: underWay },
   });
   const printed = await show(store.db, 'run', false, async () => report);
-  expect(printed).toContain(`rollout, waits for ${waits_for}, until ${until}`);
+  expect(printed).toContain(`rollout, waits for ${waits_for}, at the latest until ${until}`);
   expect(printed).toMatch(/^1\.2\/0 +add +2 waiting, 1 running, 1 ended +2026-01-01T00:30:00\.000Z$/m);
   await store.db.update(runs).set({ status: 'completed' });
   expect(JSON.parse(await show(store.db, 'run', true, async () => report))).toMatchObject({ under_way: null });

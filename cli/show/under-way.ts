@@ -54,7 +54,8 @@ export async function readUnderWay(db: Database, runId: string, report: RunStatu
 
 /** Returns text that says what the run waits for, with a line for each group. */
 export function printUnderWay(runId: string, { phase, waits_for, until, step, groups: open }: UnderWay): string[] {
-  const what = waits_for === null ? '' : `, waits for ${waits_for}${until === null ? '' : `, until ${until}`}`;
+  const what =
+    waits_for === null ? '' : `, waits for ${waits_for}${until === null ? '' : `, at the latest until ${until}`}`;
   const rows = open.map((group) => [
     group.id.slice(runId.length + 1),
     group.task.split('/').at(-1) || 'not claimed',
