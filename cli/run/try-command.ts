@@ -41,7 +41,7 @@ export async function tryCommand(deployment: Deployment, options: Options, signa
   const relay = connectionsOf(deployment);
   if (isForRuns(engine))
     await checkEngines([engine], { ...config, engines: [engine] }, relay, { anyModel: run === undefined });
-  else await checkServer(engine, relay, engineKeysOf(deployment.engine_keys));
+  else await checkServer(engine, relay, { keys: engineKeysOf(deployment.engine_keys) });
   return withEngine(deployment, engine, signal, (own) => tryAt(own, deployment, { ...options, keep }, signal));
 }
 
