@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { OpenAiServer } from '../../tests/support/fakes/openai-server.ts';
 import { NO_RELAY } from './check-engines.ts';
 import { checkServer } from './check-server.ts';
@@ -7,8 +7,13 @@ let server: OpenAiServer;
 beforeEach(async () => void (server = await new OpenAiServer().start()));
 afterEach(() => server.stop());
 
+const report = vi.fn<(line: string) => void>();
 const check = (path = '', key: string | null = 'sk-right') =>
-  checkServer(`openai+${server.url}${path}`, NO_RELAY, key === null ? null : { [new URL(server.url).host]: key });
+  checkServer(
+    `openai+${server.url}${path}`,
+    NO_RELAY,
+    key === null ? { report } : { keys: { [new URL(server.url).host]: key } },
+  );
 
 test('a server that lists its models below its base path for its key passes, and one whose key only the gateways have', async () => {
   await check('', 'any');
@@ -28,4 +33,12 @@ test('a server that refuses the key, has another base path or does not answer is
     code: 'missing_prerequisite',
     message: expect.stringMatching(/cannot be reached: .*ECONNREFUSED/),
   });
+});
+
+test('a server that only the gateways need reach is not refused, but named in a warning, when it cannot be reached from here', async () => {
+  await server.stop();
+  await check('', null);
+  expect(report.mock.calls).toEqual([
+    [expect.stringMatching(/^WARNING: the server openai\+.* cannot be reached from here: .*ECONNREFUSED.*gateways/)],
+  ]);
 });

@@ -7,20 +7,28 @@ const MODELS = '/v1/models';
 
 /**
  * Checks that a server of OpenAI's completions gives what the gateway asks it first: its list of models.
- * @param keys null: they are not known here, so a server that wants one is as it should be
+ * @param from the keys; or, where only the gateways need reach the server and have its key, who is told of one that cannot be reached from here
  * @throws TrialgateError `missing_prerequisite` with the server and what to do
  */
-export async function checkServer(url: string, relay: RelayRoute, keys: EngineKeys | null): Promise<void> {
+export async function checkServer(
+  url: string,
+  relay: RelayRoute,
+  from: { keys: EngineKeys } | { report: (line: string) => void },
+): Promise<void> {
   const refuse = (what: string, cause?: unknown): never => {
     throw new TrialgateError('missing_prerequisite', `the server ${url} ${what}`, { cause });
   };
-  const { status } = await getFromEngine(url, MODELS, ASK_MS, relay, keyHeader(keys ?? {}, url)).catch(
-    (cause: unknown) =>
-      refuse(
-        `cannot be reached: ${cause instanceof Error ? cause.message || cause.name : String(cause)}. Start it, or name another`,
-        cause,
-      ),
-  );
+  const keys = 'keys' in from ? from.keys : null;
+  const answer = await getFromEngine(url, MODELS, ASK_MS, relay, keyHeader(keys ?? {}, url)).catch((cause: unknown) => {
+    const why = cause instanceof Error ? cause.message || cause.name : String(cause);
+    if ('keys' in from) return refuse(`cannot be reached: ${why}. Start it, or name another`, cause);
+    from.report(
+      `WARNING: the server ${url} cannot be reached from here: ${why}. That does no harm if the gateways reach it; otherwise start it, because the trials wait for it`,
+    );
+    return null;
+  });
+  if (answer === null) return;
+  const { status } = answer;
   if (status === 401 || status === 403) {
     if (keys === null) return;
     // The text of such a reply may repeat the key.

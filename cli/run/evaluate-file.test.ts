@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { eq } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createActivities } from '../../activities/index.ts';
+import { readRun } from '../../activities/run/read-run.ts';
 import { replicas, runs, trials } from '../../store/schema.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { OpenAiServer } from '../../tests/support/fakes/openai-server.ts';
@@ -11,6 +12,7 @@ import { SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
 import { taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
 import { withWorkers } from '../../tests/support/harness/workflow-worker.ts';
+import { readRunLog } from '../log/logger-entries.ts';
 import { printEvaluation } from '../show/print-evaluation.ts';
 import { NO_RELAY } from './check-engines.ts';
 import { openEvaluation, type EvaluatedFile } from './evaluate-file.ts';
@@ -44,13 +46,14 @@ async function runFile(changes: object = {}): Promise<string> {
 
 type Asked = Pick<EvaluatedFile, 'file' | 'engines'>;
 
-const open = (runId: string, asked: Asked, signal: AbortSignal) =>
-  openEvaluation(
-    connected(),
-    { ...asked, runId, hasTasks: false },
-    { home: place.home, relay: NO_RELAY, report: () => {} },
-    signal,
-  );
+/** Opens the evaluation of a run file, and returns what a person is told. */
+async function open(runId: string, asked: Asked, signal: AbortSignal): Promise<string[]> {
+  const told: string[] = [];
+  const report = (line: string) => void told.push(line);
+  const { home } = place;
+  await openEvaluation(connected(), { ...asked, runId, hasTasks: false }, { home, relay: NO_RELAY, report }, signal);
+  return told;
+}
 
 /** Evaluates a run with the real workflows and activities. */
 async function evaluate(runId: string, signal: AbortSignal): Promise<string> {
@@ -90,8 +93,39 @@ test('without a server that is there and takes no weights, or without held-out t
   const refused = async (asked: Asked, why: string | RegExp) =>
     expect(open('refused', asked, signal)).rejects.toThrow(why);
   await refused({ file }, `${gateway.engine.url} is a vLLM or an SGLang, to which a run publishes`);
-  await refused({ file, engines: ['openai+http://127.0.0.1:9'] }, /127\.0\.0\.1:9 cannot be reached/);
+  await refused({ file, engines: [`openai+${server.url}/other`] }, 'answered 404 instead of its list of models');
+  await refused({ file, engines: ['openai+https://user:KEY@a/v1'] }, /^(?!.*KEY).* is no engine/);
   const engines = [`openai+${server.url}`];
   await refused({ file: await runFile({ evaluation: {} }), engines }, 'names no held-out tasks');
   expect(await gateway.db.select().from(runs).where(eq(runs.id, 'refused'))).toEqual([]);
+});
+
+test('a run file is evaluated although its training tasks are gone, and its server is reached by the gateways alone', async ({
+  signal,
+}) => {
+  const file = await runFile({
+    tasks: [join(place.home, 'gone'), { rows: 'gone.jsonl', prompt: '{q}', reward: 'exact_match' }],
+  });
+  const engines = ['openai+relay:w'];
+  expect(await open('partly', { file, engines }, signal)).toEqual([
+    expect.stringMatching(/^WARNING: the server openai\+relay:w cannot be reached from here/),
+  ]);
+  expect((await readRun(gateway.db, 'partly')).engines).toEqual(engines);
+  await expect(open('partly', { file, engines }, signal)).rejects.toThrow(
+    /run partly exists: .*trialgate evaluate partly/,
+  );
+});
+
+test('no logger of a run file follows an evaluation, which has ended before it began; the person is told how to export it', async ({
+  signal,
+}) => {
+  const file = await runFile({ loggers: ['csv'] });
+  const runId = 'logged';
+  expect(await open(runId, { file, engines: [`openai+${server.url}`] }, signal)).toEqual([
+    expect.stringContaining(`"npx trialgate export-metrics ${runId} --to LOGGER"`),
+  ]);
+  expect((await readRun(gateway.db, runId)).loggers).toEqual([]);
+  await evaluate(runId, signal);
+  const { entries } = await readRunLog(gateway.db, runId, { withIncomplete: true });
+  expect(entries).toMatchObject([{ id: ['val', 0, 1], evaluation: 'eval@0.1' }]);
 });

@@ -4,13 +4,12 @@ import { checkRows, storeRows } from '../../activities/tasks/store-rows.ts';
 import { isForRuns } from '../../core/engine-url.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import { ENGINE_URL, ENGINE_URL_FORMS } from '../../gateway/engines/url-forms.ts';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
-import { checkLoggers } from '../log/check-loggers.ts';
 import { checkServer } from './check-server.ts';
 import type { DeploymentClients } from './connect.ts';
 import { readRunFile } from './read-run-file.ts';
+import { requireEngineUrl } from './require-engine-url.ts';
 import { enginesOf } from './run-notices.ts';
 import { requireFreeRun } from './start-run.ts';
 
@@ -30,7 +29,7 @@ type Place = { home: string; relay: RelayRoute; report: (line: string) => void }
 /**
  * Opens a run in which nothing is trained, so that the tasks of a run file can be evaluated with the model that a server of OpenAI's
  * completions serves. Such a server takes no weights, so the run has no policy version, and no workflow but its evaluations.
- * @throws TrialgateError `bad_input` when the file or an engine is wrong, `missing_prerequisite` when a server is not there; then no run was made
+ * @throws TrialgateError `bad_input` when the file or an engine is wrong, `missing_prerequisite` when a server does not list its models; then no run was made
  */
 export async function openEvaluation(
   connected: DeploymentClients,
@@ -39,29 +38,35 @@ export async function openEvaluation(
   signal: AbortSignal,
 ): Promise<void> {
   const { db } = connected;
-  await requireFreeRun(connected, runId);
+  await requireFreeRun(connected, runId, 'evaluate');
   const config = await readServed(db, file, engines);
   if (config.evaluation.tasks.length === 0 && !hasTasks)
     throw new TrialgateError('bad_input', `${file} names no held-out tasks: say which ones (--tasks FOLDER)`);
-  await checkLoggers(config.loggers);
-  await checkRun(config, null);
-  // Only the gateways have the keys.
-  for (const engine of config.engines) await checkServer(engine, relay, null);
-  await installPackages(config, { home, signal, report });
-  await checkRows(config, home);
+  // The training tasks, which may be many, are neither sampled nor stored.
+  const heldOut = { ...config, tasks: [] };
+  await checkRun(heldOut, null);
+  for (const engine of config.engines) await checkServer(engine, relay, { report });
+  await installPackages(heldOut, { home, signal, report });
+  await checkRows(heldOut, home);
+  if (config.loggers.length > 0)
+    report(
+      `the file's loggers get nothing by themselves, because loggers follow a run's training: "npx trialgate export-metrics ${runId} --to LOGGER" writes its evaluations to a logger`,
+    );
   await db.transaction(async (tx) => {
-    await tx.insert(runs).values({ id: runId, config, status: 'completed', endedAt: new Date() });
-    await storeRows(tx, runId, config, home);
+    // A logger that followed this run would find it ended without an evaluation, and be closed for good.
+    const stored = { ...config, loggers: [] };
+    await tx.insert(runs).values({ id: runId, config: stored, status: 'completed', endedAt: new Date() });
+    await storeRows(tx, runId, heldOut, home);
   });
 }
 
 /** Reads a run file as one that trains nothing on these servers, the file's, or the deployment's. */
 async function readServed(db: Database, file: string, named: string[] | undefined): Promise<RunConfig> {
+  named?.forEach(requireEngineUrl);
   const asked = await readRunFile(file, { iterations: 0, ...(named ? { engines: named } : {}) });
   const engines = await enginesOf(db, asked);
   const [first] = engines;
-  const wrong = engines.find((url) => !ENGINE_URL.test(url));
-  if (wrong !== undefined) throw new TrialgateError('bad_input', `${wrong} is no engine: expected ${ENGINE_URL_FORMS}`);
+  engines.forEach(requireEngineUrl);
   if (first !== undefined && !isForRuns(first)) return readRunFile(file, { iterations: 0, engines });
   throw new TrialgateError(
     'bad_input',

@@ -19,6 +19,7 @@ test('a new run is refused before it starts when its name has a wrong form, or a
     code: 'bad_input',
     message: 'run recorded exists: choose another --run, or "trialgate resume recorded"',
   });
+  await expect(requireFreeRun(connected, 'recorded', 'evaluate')).rejects.toThrow('"trialgate evaluate recorded"');
   const handle = await startRun(environment.client, 'started', config);
   const refusal = 'run started exists: choose another --run, or "trialgate resume started"';
   await expect(startRun(environment.client, 'started', config)).rejects.toThrow(refusal);

@@ -29,16 +29,23 @@ export async function startRun(
     });
   } catch (error) {
     if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
-    if (!progress) throw nameTaken(runId, error);
+    if (!progress) throw nameTaken(runId, { cause: error });
     throw new TrialgateError('bad_input', `run ${runId} exists: it is running already`, { cause: error });
   }
 }
 
-/** @throws TrialgateError `bad_input` when a new run cannot have this name, because its form is wrong or a run has it */
-export async function requireFreeRun({ client, db }: DeploymentClients, runId: string): Promise<void> {
+/**
+ * @param verb what can be done with a run that has this name
+ * @throws TrialgateError `bad_input` when a new run cannot have this name, because its form is wrong or a run has it
+ */
+export async function requireFreeRun(
+  { client, db }: DeploymentClients,
+  runId: string,
+  verb: ForNamed = 'resume',
+): Promise<void> {
   requireRunId(runId);
   const [known] = await db.select({ id: runs.id }).from(runs).where(eq(runs.id, runId));
-  if (known || (await isKnown(client, runId))) throw nameTaken(runId);
+  if (known || (await isKnown(client, runId))) throw nameTaken(runId, { verb });
 }
 
 /** Temporal knows a run that no worker has prepared yet. */
@@ -52,7 +59,9 @@ async function isKnown(client: Client, runId: string): Promise<boolean> {
   }
 }
 
-const nameTaken = (runId: string, cause?: unknown): TrialgateError =>
-  new TrialgateError('bad_input', `run ${runId} exists: choose another --run, or "trialgate resume ${runId}"`, {
+type ForNamed = 'resume' | 'evaluate';
+
+const nameTaken = (runId: string, { verb = 'resume', cause }: { verb?: ForNamed; cause?: unknown }): TrialgateError =>
+  new TrialgateError('bad_input', `run ${runId} exists: choose another --run, or "trialgate ${verb} ${runId}"`, {
     cause,
   });

@@ -6,6 +6,7 @@ import { SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
 import { taskWith, temporaryHome, writeFiles } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { EXIT } from '../exit.ts';
 import { main } from '../main.ts';
+import { isRunFile } from './try-command.ts';
 
 const gateway = useGateway();
 const trial = z.object({ samples: z.array(z.object({ tokens: z.number(), trained_tokens: z.number() })) });
@@ -63,4 +64,21 @@ test('the command exits with 4 for a trial whose verifier failed, and says that 
   );
   const { samples } = trial.parse(JSON.parse((await tried('exit 3', '--json')).text));
   expect(samples).toEqual([{ tokens: 8, trained_tokens: 0 }]);
+});
+
+test('the form of --engine is checked before anything is asked of it, and a key in it is not repeated', async () => {
+  const printed = vi.spyOn(console, 'error').mockImplementation(() => {});
+  onTestFinished(() => printed.mockRestore());
+  for (const engine of ['openai+host:8000', 'openai+https://user:KEY@127.0.0.1:9/v1'])
+    expect((await tried(GRADED, '--engine', engine)).code).toBe(EXIT.badInput);
+  const text = printed.mock.calls.join('\n');
+  expect(text).toContain('openai+host:8000 is no engine: expected');
+  expect(text).not.toContain('KEY');
+});
+
+test('a folder is no run file, although its name has a dot, as the names of runs may', async () => {
+  await using place = await temporaryHome();
+  await writeFiles(place.home, { 'qwen2.5/config.json': '{}', 'run.yaml': '' });
+  expect(isRunFile(join(place.home, 'qwen2.5'))).toBe(false);
+  expect(isRunFile(join(place.home, 'run.yaml'))).toBe(true);
 });

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { rewardsOf } from '../../activities/rollout/rewards-of.ts';
 import { readRun } from '../../activities/run/read-run.ts';
@@ -18,6 +18,7 @@ import { checkEngines } from './check-engines.ts';
 import { checkServer } from './check-server.ts';
 import { withRunningStore } from './connect.ts';
 import { readRunFile } from './read-run-file.ts';
+import { requireEngineUrl } from './require-engine-url.ts';
 import { tryAgent } from './try-agent.ts';
 import { withEngine } from './with-engine.ts';
 
@@ -33,13 +34,14 @@ export async function tryCommand(deployment: Deployment, options: Options, signa
     throw new TrialgateError('bad_input', `--keep: ${keep} exists already: name a folder that does not`);
   const { engine, run } = options;
   if (engine === undefined) return tryAt(deployment, deployment, { ...options, keep }, signal);
+  requireEngineUrl(engine);
   if (run !== undefined && !isRunFile(run))
     throw new TrialgateError('bad_input', `--run: with --engine it is a run file, and there is no file ${run}`);
   const config = await settingsOfTrials(null, run);
   const relay = connectionsOf(deployment);
   if (isForRuns(engine))
     await checkEngines([engine], { ...config, engines: [engine] }, relay, { anyModel: run === undefined });
-  else await checkServer(engine, relay, engineKeysOf(deployment.engine_keys));
+  else await checkServer(engine, relay, { keys: engineKeysOf(deployment.engine_keys) });
   return withEngine(deployment, engine, signal, (own) => tryAt(own, deployment, { ...options, keep }, signal));
 }
 
@@ -109,4 +111,5 @@ export async function settingsOfTrials(db: Database | null, run: string | undefi
   return db === null || isRunFile(run) ? readRunFile(run) : readRun(db, run);
 }
 
-export const isRunFile = (run: string): boolean => /[/.]/.test(run) && existsSync(run);
+/** A run's id may have dots, as a folder's name may. */
+export const isRunFile = (run: string): boolean => /[/.]/.test(run) && existsSync(run) && statSync(run).isFile();

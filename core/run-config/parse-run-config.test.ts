@@ -72,14 +72,14 @@ test.each([
   [
     'an engine that cannot be trained beside one that can, also if nothing is trained',
     { iterations: 0, engines: ['http://localhost:8000', 'openai+http://localhost:8001'] },
-    'engines.1: is no engine for a run',
+    'engines.1: takes no weights, and another engine of this list does: name only servers that take none',
   ],
 ])('a run file with %s is refused with the path of the setting', (_, changes, expected) => {
   expect(fault(changes)).toContain(`run.yaml is not valid:\n  ${expected}`);
 });
 
 test('a run file that trains nothing may name only engines that cannot be trained, whose model is then evaluated as it is served', () => {
-  const engines = ['openai+https://host/api/v1'];
+  const engines = ['openai+https://host/api/v1', 'openai+relay:w'];
   expect(parseRunConfig({ model: 'm', tasks: ['t'], iterations: 0, engines })).toMatchObject({ engines });
 });
 

@@ -1,4 +1,4 @@
-import { isForRuns, NOT_IN_RUNS } from '../engine-url.ts';
+import { isForRuns, MIXED_ENGINES, NOT_IN_RUNS } from '../engine-url.ts';
 import { z } from 'zod';
 import { agentNetwork } from '../networks.ts';
 import { agentEntry, agentLabels, isInlineAgent } from './agent-file.ts';
@@ -134,7 +134,7 @@ export const runConfig = z
     keep_checkpoints_at_end: z.enum(['best_and_last', 'all']).default('best_and_last'),
     /** The URLs of engines that already run; empty: the deployment's own. Those that cannot be trained (`isForRuns`) only where nothing is. */
     engines: z
-      .array(z.string().regex(/^([a-z]+\+)?(https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock'))
+      .array(z.string().regex(/^([a-z]+\+|https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock'))
       .default([]),
     /** The number of replicas that must confirm a publication; absent: all. */
     min_replicas: count.nullable().default(null),
@@ -153,9 +153,10 @@ export const runConfig = z
   })
   .superRefine((config, context) => {
     const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });
+    const isMixed = config.iterations === 0 && config.engines.some(isForRuns);
     for (const [index, url] of config.engines.entries()) {
       if (isForRuns(url) || isEvaluatedAsServed(config)) continue;
-      context.addIssue({ code: 'custom', path: ['engines', index], message: NOT_IN_RUNS });
+      context.addIssue({ code: 'custom', path: ['engines', index], message: isMixed ? MIXED_ENGINES : NOT_IN_RUNS });
     }
     const labels = agentLabels(config.agents);
     for (const [index, label] of labels.entries())

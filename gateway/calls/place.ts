@@ -6,6 +6,7 @@ import type { JsonObject } from '../json.ts';
 import type { Call } from './call.ts';
 import type { CallDeps } from './deps.ts';
 import { constraintsOf } from './sampling/constraints.ts';
+import { filledIn } from './sampling/sampling.ts';
 
 /** A replica that has the call, and how the call's request takes effect there. */
 export type Placed = {
@@ -44,9 +45,9 @@ export function checkModel({ settings }: CallDeps, call: Call, { model }: Lease)
 }
 
 /** Returns how a call takes effect on a replica with these traits. */
-export function placedOn({ sampled }: Call, lease: Lease, traits: EngineTraits | null): Placed {
+export function placedOn({ sampled, trial }: Call, lease: Lease, traits: EngineTraits | null): Placed {
   const isConstrained = constraintsOf(sampled, boundTools(traits)).length > 0;
-  return { lease, traits, inForce: lease.replica.engine.inForce(sampled, traits, isConstrained) };
+  return { lease, traits, inForce: lease.replica.engine.inForce(sampled, traits, isConstrained, filledIn(trial)) };
 }
 
 /** Returns the tool calls that the engine holds to their schema. While that is unknown, only those of strict tools count as held. */

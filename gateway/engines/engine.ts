@@ -35,8 +35,16 @@ export interface Engine {
   /** Returns null when conversations cannot be continued by ids on this engine. Rejects when it cannot be reached. */
   traits: (connection: EngineConnection, model: string | null, signal: AbortSignal) => Promise<EngineTraits | null>;
 
-  /** Returns the request's fields as they take effect on an engine with these traits. `constrained` is true when the reply's form is forced. */
-  inForce: (sampled: JsonObject, traits: EngineTraits | null, constrained: boolean) => JsonObject;
+  /**
+   * Returns the request's fields as they take effect on an engine with these traits. `constrained` is true when the reply's form is forced.
+   * The `filledIn` fields are neutral because nobody chose them.
+   */
+  inForce: (
+    sampled: JsonObject,
+    traits: EngineTraits | null,
+    constrained: boolean,
+    filledIn: readonly string[],
+  ) => JsonObject;
   /** Returns over which ids the probabilities of a call with these fields are a softmax. `constrained` is true when the reply's form is forced. */
   sampledFrom: (inForce: JsonObject, mode: LogprobsMode | null, constrained: boolean) => SampledFrom;
 

@@ -44,6 +44,10 @@ export function sampledBody(
   return isRelaxed(body, trial) ? relaxed(sampled) : sampled;
 }
 
+/** Returns the names of the settings that are neutral in `sampledBody` because the trial of a run does not name them. */
+export const filledIn = ({ runId, sampling }: { runId: string | null; sampling: Sampling }): string[] =>
+  runId === null ? [] : Object.keys(NEUTRAL).filter((name) => !(name in sampling));
+
 /** Returns the request's template variables, overridden by the trial's own. A text completion has no chat template. */
 export function withTemplate(
   { messages, chat_template_kwargs: own }: JsonObject,

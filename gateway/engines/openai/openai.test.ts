@@ -60,7 +60,7 @@ test('OpenAI’s client gets several replies, the models and the counts of a str
   expect(total).toBe(9);
 });
 
-test('the trial of an evaluation is served with its run’s sampling, without settings that OpenAI lacks and that change nothing', async () => {
+test('the trial of an evaluation is served with its run’s sampling, without settings that OpenAI lacks and that nobody chose', async () => {
   await gateway.givePool('evaluated', null);
   const trial = await gateway.trial({ runId: 'evaluated', policyVersion: 0, sampling: { temperature: 0.5 } });
   expect((await trial.chat({ messages, max_tokens: 9, seed: 1 })).status).toBe(200);
@@ -69,6 +69,18 @@ test('the trial of an evaluation is served with its run’s sampling, without se
   const [call] = await trial.calls();
   expect(call).toMatchObject({ status: 'completed', policyVersion: null, untrainable: 'no_token_ids', sampling });
   expect(call?.sampling).not.toHaveProperty('top_k');
+});
+
+test.each([
+  ['the run’s settings', { runId: 'evaluated', sampling: { top_k: -1 } }, {}],
+  ['an agent to which the run leaves it', { runId: 'evaluated', sampling: { top_k: 'agent' as const } }, { top_k: -1 }],
+  ['an agent outside any run', {}, { top_k: -1 }],
+])('a setting that OpenAI lacks is sent, also at its neutral value, when %s chose it', async (_, of, asked) => {
+  await gateway.givePool('evaluated', null);
+  const trial = await gateway.trial({ policyVersion: 0, ...of });
+  await trial.chat({ messages, ...asked });
+  expect(server.asked.at(-1)?.body).toMatchObject({ top_k: -1 });
+  expect(server.asked.at(-1)?.body).not.toHaveProperty('min_p');
 });
 
 test('a run gets no reply of a server that it does not have', async () => {

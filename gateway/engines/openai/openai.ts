@@ -34,7 +34,7 @@ export const openai: Engine = {
   logprobsMode: async () => null,
   traits: async () => null,
 
-  inForce: withoutNeutral,
+  inForce: (sampled, _traits, _constrained, filledIn) => withoutFilledIn(sampled, filledIn),
   sampledFrom: () => 'unknown',
 
   prepare: async ({ model }, { body, stream }) => ({
@@ -63,13 +63,13 @@ export const openai: Engine = {
   weightsFolderIn: () => null,
 };
 
-/** What a run's trial asks for where nothing is to change the distribution, of the settings that OpenAI does not have. */
-const NEUTRAL = { top_k: -1, min_p: 0, repetition_penalty: 1 };
+/** The settings of sampling that OpenAI does not have. */
+const LACKING = ['top_k', 'min_p', 'repetition_penalty'];
 
-/** Such a server may refuse a setting that it does not know, also one that changes nothing. */
-function withoutNeutral(sampled: JsonObject): JsonObject {
+/** Such a server may refuse a setting that it does not know, also one that changes nothing, so it gets only those that somebody chose. */
+function withoutFilledIn(sampled: JsonObject, filledIn: readonly string[]): JsonObject {
   const rest = { ...sampled };
-  for (const [name, neutral] of Object.entries(NEUTRAL)) if (rest[name] === neutral) delete rest[name];
+  for (const name of LACKING) if (filledIn.includes(name)) delete rest[name];
   return rest;
 }
 
