@@ -170,7 +170,7 @@ export const showsMedia = ({ messages }: JsonObject): boolean =>
   Array.isArray(messages) && messages.some((message) => isObject(message) && parts(message).some(isSeen));
 
 const EMBEDDED = new Set(['image_pil', 'image_embeds', 'audio_embeds', 'prompt_embeds']);
-// vLLM tells a part without a type by its key, such as `image_url`.
+// Engines tell a part without a type by its key, such as `image_url`.
 const isSeen = (part: JsonObject): boolean =>
   [isImage, isFile, isAudio, isVideo].some((is) => is(part)) ||
   EMBEDDED.has(String(part.type)) ||
