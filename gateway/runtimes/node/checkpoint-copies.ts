@@ -1,9 +1,9 @@
-import { link, mkdir, readdir, rename, rm, rmdir, stat, statfs, utimes } from 'node:fs/promises';
+import { link, mkdir, readdir, realpath, rename, rm, rmdir, stat, statfs, utimes, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { Agent, request, type Dispatcher } from 'undici';
 import { TrialgateError } from '../../../core/errors.ts';
 import { parseJson, isObject } from '../../../core/json.ts';
-import { awaitLock } from '../../../core/lock.ts';
+import { takeLock, type Lock } from '../../../core/lock.ts';
 import { raceAbort } from '../../../core/race-abort.ts';
 import { sleep } from '../../../core/sleep.ts';
 import type { Copies, Fetching } from '../../relay/checkpoint-connection.ts';
@@ -18,7 +18,7 @@ import {
 import { fetchFile, PART } from './fetch-file.ts';
 
 type Options = {
-  /** The folder of the copies. Workers of one machine may share it. */
+  /** The folder in which it makes its own folder, `trialgate-checkpoints`. No other worker may have it. */
   folder: string;
   gateway: string;
   adminKey: string | null;
@@ -27,6 +27,8 @@ type Options = {
   /** The shortest and the longest pause before it asks the gateway again. */
   backOffMs: { least: number; most: number };
   log: (line: string) => void;
+  /** Returns the room on the disk of a folder. */
+  freeBytes?: (folder: string) => Promise<number>;
 };
 
 /** The newest copies that stay beside the one that is fetched. An engine may read an adapter again that others have displaced. */
@@ -35,6 +37,9 @@ const KEPT = { models: 2, adapters: 15 };
 const TRIES = 6;
 const SILENCE_MS = 60_000;
 const SPARE_BYTES = 64 * 2 ** 20;
+/** Whatever else the user's folder has is left alone. */
+const OWN_FOLDER = 'trialgate-checkpoints';
+const OWN_FILE = /^[0-9a-f]{64}(?:\.part)?$/;
 const ADAPTER_CONFIG = 'adapter_config.json';
 
 /**
@@ -43,7 +48,12 @@ const ADAPTER_CONFIG = 'adapter_config.json';
  */
 export class CheckpointCopies implements Copies {
   readonly #options: Options;
+  readonly #folder: string;
   readonly #signal: AbortSignal;
+  readonly #closing = new AbortController();
+  #lock: Lock | null = null;
+  /** Settles when the last fetch that has begun or waits has ended. */
+  #lastFetch: Promise<unknown> = Promise.resolve();
   readonly #agent = new Agent({ headersTimeout: SILENCE_MS, bodyTimeout: SILENCE_MS });
   readonly #fetching = new Map<string, Fetching>();
   /** The paths that are fetched or loaded now, some more than once. */
@@ -52,7 +62,8 @@ export class CheckpointCopies implements Copies {
 
   private constructor(options: Options, signal: AbortSignal) {
     this.#options = options;
-    this.#signal = signal;
+    this.#folder = join(options.folder, OWN_FOLDER);
+    this.#signal = AbortSignal.any([signal, this.#closing.signal]);
     const prefix = JSON.stringify(`${this.#copies}/`).slice(0, -2);
     this.#ownPaths = new RegExp(`${prefix.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')}((?:/[^"/]+)+)/weights(?=")`, 'g');
   }
@@ -62,18 +73,28 @@ export class CheckpointCopies implements Copies {
     try {
       await mkdir(copies.#files, { recursive: true });
       await mkdir(copies.#copies, { recursive: true });
+      copies.#lock = await takeLock(await realpath(copies.#folder), 'checkpoints');
+      if (copies.#lock) await copies.#requireLinks();
     } catch (cause) {
+      await copies.close();
       const what = `checkpoints cannot be kept in ${options.folder} (${messageOf(cause)}): correct --checkpoints`;
       throw new TrialgateError('bad_input', what, { cause });
     }
-    return copies;
+    if (copies.#lock) return copies;
+    await copies.close();
+    throw new TrialgateError(
+      'bad_input',
+      `another relay worker keeps its checkpoints in ${options.folder}: give each worker a folder of its own with --checkpoints`,
+    );
   }
 
   fetch(path: string): Fetching {
     const known = this.#fetching.get(path);
     if (known) return known;
     const progress = { fetched: 0, bytes: 0 };
-    const done = this.#using(path, () => this.#fetch(path, progress)).finally(() => this.#fetching.delete(path));
+    const done = this.#using(path, () => this.#inTurn(() => this.#fetch(path, progress))).finally(() =>
+      this.#fetching.delete(path),
+    );
     // Whoever asked may have gone.
     done.catch(() => {});
     const fetching = { done, progress };
@@ -92,16 +113,39 @@ export class CheckpointCopies implements Copies {
     return json.replace(this.#ownPaths, '"$1');
   }
 
-  close(): Promise<void> {
-    return this.#agent.destroy();
+  /** Ends what is fetched now. Afterwards another worker may have the folder. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.#agent.destroy();
+    await this.#lastFetch;
+    await this.#lock?.release();
   }
 
   get #files(): string {
-    return join(this.#options.folder, 'files');
+    return join(this.#folder, 'files');
   }
 
   get #copies(): string {
-    return join(this.#options.folder, 'copies');
+    return join(this.#folder, 'copies');
+  }
+
+  /** Throws where a copy cannot have hard links to files. */
+  async #requireLinks(): Promise<void> {
+    const [file, copy] = [join(this.#files, 'linked'), join(this.#copies, 'linked')];
+    await writeFile(file, '');
+    await rm(copy, { force: true });
+    await link(file, copy);
+    await Promise.all([rm(file), rm(copy)]);
+  }
+
+  /** One fetch at a time: each removes what it finds in no copy. */
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#lastFetch.then(() => {
+      this.#signal.throwIfAborted();
+      return work();
+    });
+    this.#lastFetch = turn.catch(() => {});
+    return turn;
   }
 
   #fileOf(sha256: string): string {
@@ -139,7 +183,6 @@ export class CheckpointCopies implements Copies {
       );
     const files = filesOf(listed, checkpoint);
     if (await this.#isWhole(copy, files)) return touch(copy);
-    const lock = await awaitLock(this.#options.folder, 'checkpoints', this.#signal);
     try {
       await this.#makeRoom(path);
       await this.#requireRoom(files);
@@ -149,8 +192,6 @@ export class CheckpointCopies implements Copies {
       this.#options.log(`has fetched ${path}, ${toMib(progress.bytes)} MiB with what was here already`);
     } catch (error) {
       throw isDiskFull(error) ? await this.#diskFull(null, error) : error;
-    } finally {
-      await lock.release();
     }
   }
 
@@ -172,7 +213,7 @@ export class CheckpointCopies implements Copies {
     try {
       if (!(await isThere(target)))
         await fetchFile({
-          ...{ target, bytes, sha256 },
+          ...{ target, bytes, sha256, signal: this.#signal },
           read: async (from) => {
             const reply = await this.#ask(`${CHECKPOINTS}/${name}/${sha256}`, { range: `bytes=${from}-` });
             if (!reply) throw new TrialgateError('not_found', 'the gateway does not have it any more');
@@ -235,7 +276,7 @@ export class CheckpointCopies implements Copies {
 
   /** Makes the copy of files that are all there. */
   async #link(copy: string, files: readonly CheckpointFile[]): Promise<void> {
-    const draft = join(this.#options.folder, 'draft');
+    const draft = join(this.#folder, 'draft');
     await rm(draft, { recursive: true, force: true });
     await mkdir(draft);
     for (const { path, sha256 } of files) await link(this.#fileOf(sha256), join(draft, basename(path)));
@@ -287,7 +328,7 @@ export class CheckpointCopies implements Copies {
   /** Removes files of which no copy is left, and throws when the disk still has no room for those that are missing. */
   async #requireRoom(files: readonly CheckpointFile[]): Promise<void> {
     const needed = new Map(files.map(({ sha256, bytes }) => [sha256, bytes]));
-    for (const name of await readdir(this.#files)) {
+    for (const name of (await readdir(this.#files)).filter((each) => OWN_FILE.test(each))) {
       const file = join(this.#files, name);
       const { nlink, size } = await stat(file);
       const sha256 = basename(name, PART);
@@ -296,14 +337,16 @@ export class CheckpointCopies implements Copies {
       else if (nlink === 1) await rm(file);
     }
     const missing = [...needed.values()].reduce((sum, bytes) => sum + bytes, 0);
-    if (missing > 0 && (await freeBytes(this.#options.folder)) < missing + SPARE_BYTES)
-      throw await this.#diskFull(missing);
+    if (missing > 0 && (await this.#freeBytes()) < missing + SPARE_BYTES) throw await this.#diskFull(missing);
+  }
+
+  #freeBytes(): Promise<number> {
+    return (this.#options.freeBytes ?? freeBytesOf)(this.#folder);
   }
 
   async #diskFull(missing: number | null, cause?: unknown): Promise<TrialgateError> {
-    const { folder } = this.#options;
     const needs = missing === null ? '' : ` and it needs ${toMib(missing)} MiB more`;
-    const what = `the disk of the relay worker is full: ${folder} has ${toMib(await freeBytes(folder))} MiB free${needs}`;
+    const what = `the disk of the relay worker is full: ${this.#folder} has ${toMib(await this.#freeBytes())} MiB free${needs}`;
     return new TrialgateError(
       'missing_prerequisite',
       `${what}: make room there, or give the worker another --checkpoints`,
@@ -339,7 +382,7 @@ async function touch(path: string): Promise<void> {
   await utimes(path, now, now);
 }
 
-async function freeBytes(folder: string): Promise<number> {
+async function freeBytesOf(folder: string): Promise<number> {
   const { bavail, bsize } = await statfs(folder);
   return bavail * bsize;
 }
