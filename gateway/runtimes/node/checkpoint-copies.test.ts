@@ -302,6 +302,27 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     await expect(open()).rejects.toThrow('correct --checkpoints');
   });
 
+  test.each([
+    'pytorch_model.bin',
+    'modeling.py',
+    '../model.safetensors',
+    'base/base/model.safetensors',
+    '.safetensors',
+  ])(
+    'a file %s in the list of a gateway is refused: engines get weights in the form of safetensors and their settings alone',
+    async (path) => {
+      const files = [{ path, bytes: 1, sha256: sha256Of('x') }];
+      const server = createServer((_, response) => void response.end(JSON.stringify({ files })));
+      const port = await freePort('127.0.0.1');
+      server.listen(port, '127.0.0.1');
+      await once(server, 'listening');
+      const copies = await open(`http://127.0.0.1:${port}`);
+      await expect(copies.fetch(model('v1', 'x')).done).rejects.toThrow('lists what is no checkpoint');
+      server.close();
+      expect(readdirSync(join(own(), 'files'))).toEqual([]);
+    },
+  );
+
   test('a folder that cannot be written is refused at the start', async () => {
     writeFileSync(join(folder, 'file'), '');
     folder = join(folder, 'file');
@@ -328,6 +349,20 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     await expect.poll(ask).toEqual([200, { ready: true }]);
     await connection.close();
     await wire.link.close();
+  });
+
+  test.each([
+    ['/collective_rpc', { method: 'reload_weights', kwargs: {} }],
+    ['/collective_rpc', { method: 'reload_weights', kwargs: { weights_path: ['/any/path'] } }],
+    ['/v1/load_lora_adapter', { lora_name: 'a' }],
+    ['/v1/load_lora_adapter', ['/any/path']],
+    ['/update_weights_from_disk', { model_path: null }],
+  ])('a request %s %j, which names no path, reaches no engine', async (path, body) => {
+    const engine = new UndiciConnection('http://127.0.0.1:1');
+    const connection = new CheckpointConnection(engine, await open(), () => {});
+    const request = { method: 'POST' as const, path, body: JSON.stringify(body), signal: stopping.signal };
+    expect([(await connection.send(request)).status, (await connection.ask(request)).status]).toEqual([400, 400]);
+    await connection.close();
   });
 
   test('a gateway that gives no checkpoints is named, with what to do', async () => {

@@ -199,7 +199,14 @@ export class CheckpointCopies implements Copies {
   async #list(name: string): Promise<CheckpointFile[] | null> {
     return this.#again(async () => {
       const reply = await this.#ask(`${CHECKPOINTS}/${name}`);
-      return reply && checkpointList.parse(await reply.body.json()).files;
+      if (!reply) return null;
+      const { data, error } = checkpointList.safeParse(await reply.body.json());
+      if (data) return data.files;
+      throw new TrialgateError(
+        'bad_input',
+        `the gateway at ${this.#options.gateway} lists what is no checkpoint: give it and the worker the same version`,
+        { cause: error },
+      );
     });
   }
 

@@ -3,14 +3,12 @@ import { constants, open, readdir, readFile, realpath, type FileHandle } from 'n
 import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
 import { Failure } from '../../failure.ts';
-import type { CheckpointFile, CheckpointReader } from '../../relay/checkpoints.ts';
+import { isSettings, type CheckpointFile, type CheckpointReader } from '../../relay/checkpoints.ts';
 
 /** The part of a checkpoint's manifest that is needed here (`gpu-workers/trialgate_gpu/manifest.py`). */
 const manifest = z.object({ version: z.int(), files: z.record(z.string(), z.string()) });
 type Manifest = z.output<typeof manifest>;
 
-/** What an engine reads beside the weights. The trainer has read all of these as what their names say, so none is another file. */
-const SETTINGS = /^(?:config|adapter_config|model\.safetensors\.index)\.json$/;
 const PART_BYTES = 256 * 1024;
 
 /**
@@ -62,9 +60,10 @@ export class CheckpointFiles implements CheckpointReader {
     }
   }
 
+  /** The trainer has read all of these as what their names say, so none is another file. */
   async #settingsIn(name: string, below: string): Promise<string[]> {
     const names = await readdir(join(this.#folder, name, below)).catch(() => []);
-    return names.filter((each) => SETTINGS.test(each)).map((each) => `${below}${each}`);
+    return names.filter(isSettings).map((each) => `${below}${each}`);
   }
 
   async #sizeOf(name: string, path: string, known: Manifest): Promise<number> {
