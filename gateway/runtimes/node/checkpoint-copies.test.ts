@@ -261,7 +261,11 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     const path = model('v1', 'weights');
     await copies.fetch(path).done;
     rmSync(path, { recursive: true });
+    utimesSync(copyOf(path), 1, 1);
+    await copies.fetch(path).done;
     expect(await copies.load(path, (copy) => Promise.resolve(copy), stopping.signal)).toBe(copyOf(path));
+    // It counts as the one that was used last.
+    expect(statSync(copyOf(path)).mtimeMs).toBeGreaterThan(1_000);
     await expect(copies.fetch(join(checkpoints, 'v2')).done).rejects.toThrow('does not see it: it was removed');
   });
 
@@ -363,6 +367,46 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     const request = { method: 'POST' as const, path, body: JSON.stringify(body), signal: stopping.signal };
     expect([(await connection.send(request)).status, (await connection.ask(request)).status]).toEqual([400, 400]);
     await connection.close();
+  });
+
+  /** A server before the gateway, which answers itself where `answers` has something. */
+  const serverBefore = async (answers: (() => { status: number; body: string } | undefined)[]) => {
+    const asked: string[] = [];
+    const server = createServer(async (request, response) => {
+      asked.push(request.url ?? '');
+      const given = answers.shift()?.();
+      if (given) return void response.writeHead(given.status).end(given.body);
+      const reply = await gateway.admin('GET', request.url ?? '');
+      response.writeHead(reply.status).end(Buffer.from(await reply.arrayBuffer()));
+    });
+    const port = await freePort('127.0.0.1');
+    server.listen(port, '127.0.0.1');
+    await once(server, 'listening');
+    return { asked, server, url: `http://127.0.0.1:${port}` };
+  };
+
+  test('the gateway is asked again after a refusal that passes, and after a 404 that is not its own', async () => {
+    const passing = [404, 408, 425, 429, 503].map((status) => () => ({ status, body: '<html>' }));
+    const { asked, server, url } = await serverBefore(passing);
+    const copies = await open(url);
+    const path = model('v1', 'weights');
+    await copies.fetch(path).done;
+    server.close();
+    expect(contentOf(path)['model.safetensors']).toBe('weights');
+    expect(asked.slice(0, 6)).toEqual(Array(6).fill('/relay/checkpoints/v1'));
+  });
+
+  test('a load right after its fetch asks the gateway for nothing, and one of a copy that was removed fetches it', async () => {
+    const { asked, server, url } = await serverBefore([]);
+    const copies = await open(url);
+    const paths = ['v1', 'v2', 'v3', 'v4'].map((name, i) => model(name, `weights ${i}`, i + 1));
+    await fetchAll(copies, paths);
+    const [removed = '', , , last = ''] = paths;
+    const until = asked.length;
+    const load = (path: string) => copies.load(path, () => Promise.resolve(hasCopy(path)), stopping.signal);
+    expect([await load(last), asked.length]).toEqual([true, until]);
+    expect([hasCopy(removed), await load(removed), asked.length > until]).toEqual([false, true, true]);
+    server.close();
   });
 
   test('a gateway that gives no checkpoints is named, with what to do', async () => {

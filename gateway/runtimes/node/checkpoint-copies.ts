@@ -31,11 +31,15 @@ type Options = {
   freeBytes?: (folder: string) => Promise<number>;
 };
 
+/** Refusals that may be over at the next try. A 404 that is not the gateway's own comes from a proxy while the gateway restarts. */
+const PASSING = new Set([404, 408, 425, 429]);
 /** The newest copies that stay beside the one that is fetched. An engine may read an adapter again that others have displaced. */
 const KEPT = { models: 2, adapters: 15 };
 /** Tries in a row that bring nothing. */
 const TRIES = 6;
 const SILENCE_MS = 60_000;
+/** A load soon after its fetch asks the gateway for nothing, because the engine is paused by then. */
+const SOON_MS = 60_000;
 const SPARE_BYTES = 64 * 2 ** 20;
 /** Whatever else the user's folder has is left alone. */
 const OWN_FOLDER = 'trialgate-checkpoints';
@@ -56,6 +60,8 @@ export class CheckpointCopies implements Copies {
   #lastFetch: Promise<unknown> = Promise.resolve();
   readonly #agent = new Agent({ headersTimeout: SILENCE_MS, bodyTimeout: SILENCE_MS });
   readonly #fetching = new Map<string, Fetching>();
+  /** The times at which fetches of paths ended well. */
+  readonly #fetchedAt = new Map<string, number>();
   /** The paths that are fetched or loaded now, some more than once. */
   readonly #inUse: string[] = [];
   readonly #ownPaths: RegExp;
@@ -95,8 +101,12 @@ export class CheckpointCopies implements Copies {
     const done = this.#using(path, () => this.#inTurn(() => this.#fetch(path, progress))).finally(() =>
       this.#fetching.delete(path),
     );
+    this.#fetchedAt.delete(path);
     // Whoever asked may have gone.
-    done.catch(() => {});
+    done.then(
+      () => this.#fetchedAt.set(path, performance.now()),
+      () => {},
+    );
     const fetching = { done, progress };
     this.#fetching.set(path, fetching);
     return fetching;
@@ -104,7 +114,7 @@ export class CheckpointCopies implements Copies {
 
   load<T>(path: string, load: (copy: string) => Promise<T>, signal: AbortSignal): Promise<T> {
     return this.#using(path, async () => {
-      await raceAbort(this.fetch(path).done, signal);
+      if (!this.#isJustFetched(path)) await raceAbort(this.fetch(path).done, signal);
       return load(this.#copyOf(path));
     });
   }
@@ -156,6 +166,11 @@ export class CheckpointCopies implements Copies {
     return join(this.#copies, path, 'weights');
   }
 
+  #isJustFetched(path: string): boolean {
+    const at = this.#fetchedAt.get(path);
+    return at !== undefined && performance.now() - at < SOON_MS;
+  }
+
   async #using<T>(path: string, work: () => Promise<T>): Promise<T> {
     this.#inUse.push(path);
     try {
@@ -175,7 +190,7 @@ export class CheckpointCopies implements Copies {
     const copy = this.#copyOf(path);
     const listed = await this.#list(checkpoint.name);
     // The engine may go back to a version that the deployment does not keep.
-    if (!listed && (await isThere(copy))) return;
+    if (!listed && (await isThere(copy))) return touch(copy);
     if (!listed)
       throw new TrialgateError(
         'not_found',
@@ -249,9 +264,9 @@ export class CheckpointCopies implements Copies {
     const said = parseJson(await reply.body.text());
     const error = isObject(said) && isObject(said.error) ? said.error : {};
     if (error.code === NO_CHECKPOINT) return null;
-    if (status === 404) throw noCheckpointsAt(gateway);
+    if (status === 404 && typeof error.code === 'string') throw noCheckpointsAt(gateway);
     const why = `the gateway at ${gateway} answered ${status}: ${String(error.message ?? 'without a reason')}`;
-    throw status < 500 ? new TrialgateError('bad_input', why) : new Error(why);
+    throw status < 500 && !PASSING.has(status) ? new TrialgateError('bad_input', why) : new Error(why);
   }
 
   /** Asks the gateway again while it cannot be reached, until several tries in a row have brought nothing. */
@@ -300,8 +315,13 @@ export class CheckpointCopies implements Copies {
     const older = [...models, ...adapters];
     // While the engine does not say what it has, it may need any of them.
     const has = older.length === 0 ? '' : await this.#options.modelsOfEngine().catch(() => null);
-    if (has !== null)
-      for (const { copy } of older.filter((each) => !has.includes(JSON.stringify(each.copy)))) await this.#remove(copy);
+    if (has === null) return;
+    for (const { path: old, copy } of older) {
+      // A load of it may have begun meanwhile.
+      if (this.#inUse.includes(old) || has.includes(JSON.stringify(copy))) continue;
+      this.#fetchedAt.delete(old);
+      await this.#remove(copy);
+    }
   }
 
   /** Returns all copies, the one that was used last first. */
