@@ -59,7 +59,7 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     opened.push(copies);
     return copies;
   };
-  const copyOf = (path: string) => join(own(), 'copies', path, 'weights');
+  const copyOf = (path: string) => join(own(), 'copies', path, 'trialgate-copy');
   const contentOf = (path: string): Record<string, string> =>
     Object.fromEntries(
       readdirSync(copyOf(path))
@@ -115,6 +115,15 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     const path = model('v1', 'two');
     await copies.fetch(path).done;
     expect(contentOf(path)['model.safetensors']).toBe('two');
+  });
+
+  test('stay when a checkpoint above their path is fetched anew', async () => {
+    const copies = await open();
+    const below = join(model('v1', 'one'), 'weights/checkpoints/v2');
+    model('v2', 'two');
+    await fetchAll(copies, [join(checkpoints, 'v1'), below]);
+    await copies.fetch(model('v1', 'other')).done;
+    expect(contentOf(below)['model.safetensors']).toBe('two');
   });
 
   test('a download goes on from what a worker that died has left', async () => {

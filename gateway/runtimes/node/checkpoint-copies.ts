@@ -44,11 +44,13 @@ const SPARE_BYTES = 64 * 2 ** 20;
 /** Whatever else the user's folder has is left alone. */
 const OWN_FOLDER = 'trialgate-checkpoints';
 const OWN_FILE = /^[0-9a-f]{64}(?:\.part)?$/;
+/** The folder of a copy. Copies of deeper paths are beside it, so no folder of a deployment may have its name. */
+const COPY = 'trialgate-copy';
 const ADAPTER_CONFIG = 'adapter_config.json';
 
 /**
  * The worker's copies of the deployment's checkpoints. Each file is kept once, under its digest, in `files/`. The copy of the checkpoint at
- * `/path` is the folder `copies/path/weights`, whose files are hard links to these, so an engine's reply shows which checkpoint it has.
+ * `/path` is the folder `copies/path/trialgate-copy`, whose files are hard links to these, so an engine's reply shows which checkpoint it has.
  */
 export class CheckpointCopies implements Copies {
   readonly #options: Options;
@@ -71,7 +73,7 @@ export class CheckpointCopies implements Copies {
     this.#folder = join(options.folder, OWN_FOLDER);
     this.#signal = AbortSignal.any([signal, this.#closing.signal]);
     const prefix = JSON.stringify(`${this.#copies}/`).slice(0, -2);
-    this.#ownPaths = new RegExp(`${prefix.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')}((?:/[^"/]+)+)/weights(?=")`, 'g');
+    this.#ownPaths = new RegExp(`${prefix.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')}((?:/[^"/]+)+)/${COPY}(?=")`, 'g');
   }
 
   static async open(options: Options, signal: AbortSignal): Promise<CheckpointCopies> {
@@ -163,7 +165,7 @@ export class CheckpointCopies implements Copies {
   }
 
   #copyOf(path: string): string {
-    return join(this.#copies, path, 'weights');
+    return join(this.#copies, path, COPY);
   }
 
   #isJustFetched(path: string): boolean {
@@ -327,7 +329,7 @@ export class CheckpointCopies implements Copies {
   /** Returns all copies, the one that was used last first. */
   async #all(): Promise<{ path: string; copy: string; usedAt: number; isAdapter: boolean }[]> {
     const entries = await readdir(this.#copies, { recursive: true, withFileTypes: true });
-    const folders = entries.filter((entry) => entry.isDirectory() && entry.name === 'weights');
+    const folders = entries.filter((entry) => entry.isDirectory() && entry.name === COPY);
     const found = await Promise.all(
       folders.map(async ({ parentPath }) => {
         const path = parentPath.slice(this.#copies.length);
