@@ -77,6 +77,13 @@ test.each([
   expect(worker.said).not.toContain('    at ');
 });
 
+test('an empty --checkpoints is none, and not the current folder', async () => {
+  start({ id: 'w1', checkpoints: '' });
+  await expect.poll(rows).toEqual(['relay:w1']);
+  const reply = await gateway.admin('POST', '/relay/workers/w1/trialgate/checkpoint', { path: '/of/no/checkpoint' });
+  expect(await reply.json()).toEqual({ ready: true });
+});
+
 test('a second process of the same name takes the place of the first, which ends with a sentence that says what to do', async () => {
   const first = start({ id: 'w1' });
   await expect.poll(rows).toEqual(['relay:w1']);

@@ -52,7 +52,8 @@ export function register(root: Command): void {
           engineKeys: engineKeysOf(config.engine_keys),
           id: valid('--id', workerId.safeParse(options.id ?? nameFor(engine))),
           adminKey: config.admin_key ?? null,
-          checkpoints: options.checkpoints === undefined ? undefined : path.resolve(options.checkpoints),
+          // An empty variable names no folder: it would mean the current one.
+          checkpoints: options.checkpoints ? path.resolve(options.checkpoints) : undefined,
           log: (line) => console.error(`${new Date().toISOString()} relay worker: ${line}`),
         },
         shutdownSignal(),

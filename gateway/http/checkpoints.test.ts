@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { cpSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -135,6 +135,29 @@ describe.skipIf(IN_WORKERD)('the checkpoints that relay workers fetch', () => {
     for (const name of ['linked', 'linked-weights', 'linked-base', 'folder'])
       for (const path of [name, `${name}/${sha256Of(SECRETS)}`])
         expect([path, await codeOf(await get(path))]).toEqual([path, 'checkpoint_damaged']);
+  });
+});
+
+describe.skipIf(IN_WORKERD)('a checkpoint that cannot be read', () => {
+  const checkpoints = join(tmpdir(), `trialgate-checkpoints-${randomUUID()}`);
+  const gateway = useSharedTokenGateway({ engines: ['relay'], checkpoints });
+  afterAll(() => rmSync(checkpoints, { recursive: true, force: true }));
+  const get = async (name: string) => (await gateway.admin('GET', `/relay/checkpoints/${name}`)).json();
+
+  test.each(['{"version"', '{"files": {}}'])('is damaged if its manifest is %s', async (manifest) => {
+    const folder = writeCheckpoint(checkpoints, 'v1', {});
+    writeFileSync(join(folder, 'manifest.json'), manifest);
+    expect(await get('v1')).toMatchObject({
+      error: { code: 'checkpoint_damaged', message: 'the manifest of checkpoint v1 cannot be read' },
+    });
+  });
+
+  test('is not one that was removed: the worker asks again', async () => {
+    const folder = writeCheckpoint(checkpoints, 'v2', {});
+    rmSync(join(folder, 'manifest.json'));
+    // Reading a folder fails, as a disk does.
+    mkdirSync(join(folder, 'manifest.json'));
+    expect((await gateway.admin('GET', '/relay/checkpoints/v2')).status).toBe(500);
   });
 });
 

@@ -60,11 +60,14 @@ export class CheckpointConnection implements EngineConnection {
   async send(request: EngineRequest): Promise<EngineReply> {
     if (request.path === FETCH_CHECKPOINT) return this.#fetch(request);
     const load = loadIn(this.url, request);
-    if (load) return this.#load(load, request);
+    if (load === 'unknown' && this.#copies)
+      return refusal(400, 'invalid_request', `${request.path} must name the checkpoint to load`);
+    if (load && load !== 'unknown') return this.#load(load, request);
     return this.#shown(request, await this.#engine.send(request));
   }
 
   async ask(request: EngineRequest): Promise<EngineReply> {
+    if (loadIn(this.url, request)) return this.send(request);
     return this.#shown(request, await this.#engine.ask(request));
   }
 
@@ -121,14 +124,19 @@ export class CheckpointConnection implements EngineConnection {
 
 type Load = { path: string; withPath: (path: string) => string };
 
-/** Returns the path that a request lets the engine load, and how to write another one in its place; null when it loads nothing. */
-function loadIn(engine: string, { method, path: route, body }: EngineRequest): Load | null {
+/**
+ * Returns the path that a request lets the engine load, and how to write another one in its place; null when it loads nothing, and `unknown`
+ * when it names no path and may load what is not seen here.
+ */
+function loadIn(engine: string, { method, path: route, body }: EngineRequest): Load | 'unknown' | null {
   const keys = method === 'POST' ? weightsFolderIn(engine, route) : null;
-  const request = keys && parseObject(body ?? '');
-  if (!keys || !request) return null;
+  if (!keys) return null;
+  const request = parseObject(body ?? '');
+  if (!request) return 'unknown';
   const path = keys.reduce<unknown>((value, key) => (isObject(value) ? value[key] : undefined), request);
-  // A load without a path is a question, which the engine refuses.
-  if (typeof path !== 'string' || path === '') return null;
+  if (typeof path !== 'string') return 'unknown';
+  // A load of an empty path is a question, which the engine refuses.
+  if (path === '') return null;
   return { path, withPath: (other) => JSON.stringify(replaced(request, keys, other)) };
 }
 

@@ -9,8 +9,11 @@ export const FETCH_CHECKPOINT = '/trialgate/checkpoint';
 /** The code of an error that says that the gateway has no such checkpoint, or no such file in it. */
 export const NO_CHECKPOINT = 'checkpoint_not_found';
 
-/** Names no folder above, no hidden file and no folder below but `base`. */
-const FILE_PATH = /^(?:base\/)?[^./\0][^/\0]*$/;
+/** What an engine reads beside the weights. */
+const SETTINGS = '(?:config|adapter_config|model\\.safetensors\\.index)\\.json';
+const SETTINGS_NAME = new RegExp(`^${SETTINGS}$`);
+/** Names no folder above, no hidden file and no folder below but `base`. No other form of weights: those are Python's pickles, which run code. */
+const FILE_PATH = new RegExp(`^(?:base/)?(?:[^./\\0][^/\\0]*\\.safetensors|${SETTINGS})$`);
 const DIGEST = /^[0-9a-f]{64}$/;
 /** A name that begins with a dot is that of a checkpoint that is being written. */
 const NAME = '[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}';
@@ -24,6 +27,8 @@ export const checkpointList = z.object({
   ),
 });
 export type CheckpointFile = z.output<typeof checkpointList>['files'][number];
+
+export const isSettings = (name: string): boolean => SETTINGS_NAME.test(name);
 
 export const isCheckpointName = (name: string): boolean => CHECKPOINT_NAME.test(name);
 

@@ -174,6 +174,7 @@ describe('relay', () => {
       await load('reload_weights');
       for (const refused of [
         await load('execute_model'),
+        await gateway.admin('POST', `${at}/collective_rpc`, { method: 'reload_weights', args: ['/any/path'] }),
         await gateway.admin('GET', `${at}/load`),
         await gateway.admin('POST', `${at}/v1/audio/transcriptions`, {}),
         await gateway.admin('GET', `${at}/v1/models/../../secret`),

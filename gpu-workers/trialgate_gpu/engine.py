@@ -22,6 +22,10 @@ POLL_SECONDS = 0.5
 FETCH_CHECKPOINT = "/trialgate/checkpoint"
 
 
+def no_check() -> None:
+    """Stands for the check of a caller that cannot be cancelled."""
+
+
 def http_client(url: str) -> httpx.AsyncClient:
     """Returns a client for `http://host:port`, `unix:/path.sock` or `relay:WORKER`."""
     url = url.rstrip("/")
@@ -88,19 +92,22 @@ class Engine(ABC):
             raise EngineError(f"{method} {path} answered {response.status_code}: {response.text[:300]}")
         return response
 
-    async def fetch_checkpoint(self, checkpoint: str) -> None:
+    async def fetch_checkpoint(self, checkpoint: str, check: Callable[[], None] = no_check) -> None:
         """Lets the relay worker before the engine, if there is one, fetch the checkpoint, which may take long.
 
-        Until then the engine goes on answering calls. A worker that needs to fetch nothing says so at once.
+        Until then the engine goes on answering calls. A worker that needs to fetch nothing says so at once. Raises
+        whatever `check` raises meanwhile, and afterwards.
         """
-        while self.url.startswith("relay:"):
+        is_ready = not self.url.startswith("relay:")
+        while not is_ready:
+            check()
             answer = await self._ask("POST", FETCH_CHECKPOINT, json={"path": checkpoint})
             if answer.status_code == 403:
-                return  # A worker of an older release, whose engine sees the deployment's folder.
+                break  # A worker of an older release, whose engine sees the deployment's folder.
             if answer.is_error:
                 raise EngineError(_message_of(answer))
-            if answer.json()["ready"]:
-                return
+            is_ready = answer.json()["ready"]
+        check()
 
     def _without_route(self, path: str) -> GpuWorkerError | None:
         """Returns how to start the engine so that it has the route, or None."""
@@ -194,7 +201,7 @@ def without_lora(url: str, why: str, how: str) -> GpuWorkerError:
     return GpuWorkerError("EngineWithoutLora", f"engine {url} {why}, and the run trains a LoRA adapter: {how}")
 
 
-async def connect(url: str, seconds: float = 0.0, check: Callable[[], None] = lambda: None) -> Engine:
+async def connect(url: str, seconds: float = 0.0, check: Callable[[], None] = no_check) -> Engine:
     """Waits until the replica answers calls, and returns it as the kind of engine that it is.
 
     Raises `EngineError` after `seconds`, and whatever `check` raises meanwhile.

@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from .engine import EngineError
+from .errors import Cancelled
+from .progress import Progress
+from .target import Target
 from .vllm_engine import VllmEngine
 
 
@@ -22,7 +25,7 @@ def gateway(monkeypatch):
         async def connection(reader, writer):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             length = int(re.search(r"content-length: (\d+)", head, re.IGNORECASE)[1])
-            asked.append((head.split()[1], json.loads(await reader.readexactly(length))))
+            asked.append((head.split()[1], json.loads(await reader.readexactly(length) or "null")))
             status, body = waiting.pop(0)
             writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
             await writer.drain()
@@ -37,6 +40,14 @@ def gateway(monkeypatch):
     return answering
 
 
+class VllmOfNoRun(VllmEngine):
+    async def require(self, *_):
+        """Takes the weights of any trainer."""
+
+    async def prepare_reload(self, _):
+        """Needs no preparation."""
+
+
 async def fetch():
     async with VllmEngine("relay:w1") as engine:
         await engine.fetch_checkpoint("/checkpoints/v1")
@@ -46,6 +57,44 @@ async def test_the_publisher_asks_until_the_checkpoint_is_there(gateway):
     async with gateway((200, '{"ready": false}'), (200, '{"ready": false}'), (200, '{"ready": true}')) as asked:
         await fetch()
     assert asked == [("/relay/workers/w1/trialgate/checkpoint", {"path": "/checkpoints/v1"})] * 3
+
+
+class CancelledAt(Progress):
+    """Is cancelled at the check of this number."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.left = number
+
+    def check(self):
+        self.left -= 1
+        if self.left == 0:
+            self.cancel()
+        super().check()
+
+
+@pytest.mark.parametrize("number", [2, 3])
+async def test_a_cancelled_publication_ends_while_a_checkpoint_is_fetched_and_pauses_no_engine(gateway, number):
+    answers = (200, '{"ready": false}'), (200, '{"ready": true}')
+    async with gateway(*answers) as asked, VllmOfNoRun("relay:w1") as engine:
+        with pytest.raises(Cancelled):
+            await Target("r@1", "/checkpoints/v1", "model").load_into(engine, None, CancelledAt(number).check)
+    assert asked == [("/relay/workers/w1/trialgate/checkpoint", {"path": "/checkpoints/v1"})] * (number - 1)
+
+
+async def test_the_version_before_is_fetched_too_before_the_pause_and_a_load_does_without_it(gateway):
+    gone = (503, '{"error": {"message": "it was removed"}}')
+    older, newer = (Target(f"r@{version}", f"/checkpoints/v{version}", "model") for version in (1, 2))
+    answers = (200, '{"ready": true}'), gone, (500, ""), (200, "")
+    async with gateway(*answers) as asked, VllmOfNoRun("relay:w1") as engine:
+        with pytest.raises(EngineError, match="/pause"):
+            await newer.load_into(engine, older)
+    assert [(path.split("/")[4].split("?")[0], body and body["path"]) for path, body in asked] == [
+        ("trialgate", "/checkpoints/v2"),
+        ("trialgate", "/checkpoints/v1"),
+        ("pause", None),
+        ("resume", None),
+    ]
 
 
 async def test_a_worker_of_an_older_release_fetches_nothing(gateway):

@@ -144,7 +144,7 @@ class Publication:
             async with await connect(replica.url, self.ready_seconds, self.progress.check) as engine:
                 if not await self._already_there(engine, replica):
                     self.progress.show("load weights", replica=replica.url)
-                    await self.target.load_into(engine, self.previous)
+                    await self.target.load_into(engine, self.previous, self.progress.check)
                     self.progress.show("check weights", replica=replica.url)
                     await inspect(engine, replica, self.target, self.canary, self.allowed)
                 if changed and replica.checksum == self.previous_checksums.get(replica.url):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import contextlib
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from safetensors import safe_open
 
-from .engine import DEFAULT_BROADCAST, Engine, EngineError, WeightBroadcast
+from .engine import DEFAULT_BROADCAST, Engine, EngineError, WeightBroadcast, no_check
 from .errors import GpuWorkerError
 from .manifest import ADAPTER, BASE, Manifest, digest, read_manifest
 from .tensor_file import sha256_of
@@ -36,13 +37,17 @@ class Target:
     async def logprobs_at(self, engine: Engine, token_ids: list[int]) -> list[float]:
         return await engine.prompt_logprobs(token_ids, self.weight_version)
 
-    async def load_into(self, engine: Engine, previous: Target | None) -> None:
+    async def load_into(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
         """Loads the weights; if that fails, loads `previous` again and raises `EngineError`.
 
-        The replica is resumed when this returns, raises or is cancelled.
+        The replica is resumed when this returns, raises or is cancelled. Until the pause it raises what `check` raises.
         """
         await engine.require(self.head_dtype, self.broadcast)
-        await engine.fetch_checkpoint(self.checkpoint)
+        await engine.fetch_checkpoint(self.checkpoint, check)
+        if previous is not None:
+            # The way back needs it during the pause. Without it the new weights can be loaded all the same.
+            with contextlib.suppress(EngineError):
+                await engine.fetch_checkpoint(previous.checkpoint, check)
         await engine.prepare_reload(self.checkpoint)
         try:
             # A pause whose answer nobody waits for could come after the resume.
@@ -106,7 +111,7 @@ class AdapterTarget(Target):
                 )
         return seen
 
-    async def load_into(self, engine: Engine, previous: Target | None) -> None:
+    async def load_into(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
         await engine.require(self.head_dtype, self.broadcast)
         await engine.require_adapters(self.rank)
         await asyncio.to_thread(_require_whole, self.checkpoint, self.weights_sha256)
@@ -114,8 +119,8 @@ class AdapterTarget(Target):
             base = Target(
                 self.base_version, str(Path(self.checkpoint) / BASE), self.head_dtype, broadcast=self.broadcast
             )
-            await base.load_into(engine, None)
-        await engine.fetch_checkpoint(self.checkpoint)
+            await base.load_into(engine, None, check)
+        await engine.fetch_checkpoint(self.checkpoint, check)
         if self.weight_version in await engine.adapters():
             await engine.unload_adapter(self.weight_version)
         await engine.load_adapter(self.weight_version, self.checkpoint)

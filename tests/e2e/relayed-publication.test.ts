@@ -212,7 +212,8 @@ publish(5, checkpoints / "m5", of_model)
     expect(reports.map(({ published }) => published)).toEqual(errors.map((error) => error === null));
     expect(asked().filter(([route]) => PAUSES.includes(route))).toHaveLength(3);
     const loads = asked().filter(([, files]) => Object.keys(files).length > 0);
-    const copyOf = (name: string) => path.join(copies, 'copies', folder, 'home/checkpoints', name, 'weights');
+    const copyOf = (name: string) =>
+      path.join(copies, 'trialgate-checkpoints/copies', folder, 'home/checkpoints', name, 'trialgate-copy');
     expect(loads.map(([at]) => at)).toEqual(['m1', 'm2', 'a3/base', 'a3', 'a4'].map(copyOf));
     expect(loads.map(([, files]) => files)).toEqual([
       { 'config.json': sha256Of('{}'), 'model.safetensors': sha256Of('weights 1') },

@@ -35,5 +35,6 @@ export const weightsFolderIn = (path: string): readonly string[] | null => FOLDE
 
 function loadsWeights(body: string): boolean {
   const call = parseObject(body);
-  return isObject(call) && typeof call.method === 'string' && LOADS.includes(call.method);
+  // Arguments without names could have a path that is not seen here.
+  return isObject(call) && typeof call.method === 'string' && LOADS.includes(call.method) && !('args' in call);
 }

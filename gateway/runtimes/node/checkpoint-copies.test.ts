@@ -7,11 +7,10 @@ import {
   readFileSync,
   rmSync,
   statSync,
-  truncateSync,
+  symlinkSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import { statfs } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -46,19 +45,21 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     rmSync(root, { recursive: true, force: true });
   });
 
-  const open = async (at = gateway.gateway.url) => {
+  const own = () => join(folder, 'trialgate-checkpoints');
+  const open = async (at = gateway.gateway.url, freeBytes?: () => Promise<number>) => {
     const copies = await CheckpointCopies.open(
       {
         ...{ folder, gateway: at, adminKey: ADMIN_KEY, log: () => {} },
         modelsOfEngine: () => Promise.resolve(models),
         backOffMs: { least: 1, most: 20 },
+        ...(freeBytes ? { freeBytes } : {}),
       },
       stopping.signal,
     );
     opened.push(copies);
     return copies;
   };
-  const copyOf = (path: string) => join(folder, 'copies', path, 'weights');
+  const copyOf = (path: string) => join(own(), 'copies', path, 'trialgate-copy');
   const contentOf = (path: string): Record<string, string> =>
     Object.fromEntries(
       readdirSync(copyOf(path))
@@ -116,10 +117,19 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     expect(contentOf(path)['model.safetensors']).toBe('two');
   });
 
+  test('stay when a checkpoint above their path is fetched anew', async () => {
+    const copies = await open();
+    const below = join(model('v1', 'one'), 'weights/checkpoints/v2');
+    model('v2', 'two');
+    await fetchAll(copies, [join(checkpoints, 'v1'), below]);
+    await copies.fetch(model('v1', 'other')).done;
+    expect(contentOf(below)['model.safetensors']).toBe('two');
+  });
+
   test('a download goes on from what a worker that died has left', async () => {
     const copies = await open();
     const path = model('v1', 'first half, second half');
-    writeFileSync(join(folder, 'files', `${sha256Of('first half, second half')}.part`), 'first half,');
+    writeFileSync(join(own(), 'files', `${sha256Of('first half, second half')}.part`), 'first half,');
     // Whoever begins again gets something else.
     writeFileSync(join(path, 'model.safetensors'), '########### second half');
     await copies.fetch(path).done;
@@ -129,7 +139,7 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
   test('a download begins again where what was left is damaged', async () => {
     const copies = await open();
     const path = model('v1', 'first half, second half');
-    writeFileSync(join(folder, 'files', `${sha256Of('first half, second half')}.part`), '\0\0\0\0\0');
+    writeFileSync(join(own(), 'files', `${sha256Of('first half, second half')}.part`), '\0\0\0\0\0');
     await copies.fetch(path).done;
     expect(contentOf(path)['model.safetensors']).toBe('first half, second half');
   });
@@ -168,7 +178,7 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     server.listen(port, '127.0.0.1');
     await once(server, 'listening');
     const copies = await open(`http://127.0.0.1:${port}`);
-    writeFileSync(join(folder, 'files', `${sha256Of('first half, second half')}.part`), 'first half,');
+    writeFileSync(join(own(), 'files', `${sha256Of('first half, second half')}.part`), 'first half,');
     await copies.fetch(path).done;
     server.close();
     expect(contentOf(path)['model.safetensors']).toBe('first half, second half');
@@ -184,18 +194,28 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
       /its file model\.safetensors: .* does not have its SHA-256 .*damaged at the gateway/,
     );
     expect([isLoaded, hasCopy(path)]).toEqual([false, false]);
-    expect(readdirSync(join(folder, 'files'))).toEqual([]);
+    expect(readdirSync(join(own(), 'files'))).toEqual([]);
   });
 
   test('a disk without room for a checkpoint is a failure that says how much is missing and what to do', async () => {
-    const copies = await open();
-    const path = model('v1', 'small');
-    const { bavail, bsize } = await statfs(folder);
-    truncateSync(join(path, 'model.safetensors'), bavail * bsize + 2 ** 30);
-    await expect(copies.fetch(path).done).rejects.toThrow(
-      /the disk of the relay worker is full: .* has \d+ MiB free and it needs \d+ MiB more: make room there/,
+    const copies = await open(undefined, () => Promise.resolve(63 * 2 ** 20));
+    await expect(copies.fetch(model('v1', 'x'.repeat(2 ** 20))).done).rejects.toThrow(
+      /the disk of the relay worker is full: .* has 63 MiB free and it needs 1 MiB more: make room there/,
     );
-    expect(readdirSync(join(folder, 'files'))).toEqual([]);
+    expect(readdirSync(join(own(), 'files'))).toEqual([]);
+  });
+
+  test('only files and folders that the worker made are removed, also where others have the names that it uses', async () => {
+    const mine = ['files/mine.txt', 'draft/mine.txt', 'copies/mine.txt', 'trialgate-checkpoints/files/mine.txt'];
+    for (const file of mine) {
+      mkdirSync(dirname(join(folder, file)), { recursive: true });
+      writeFileSync(join(folder, file), 'mine');
+    }
+    const unfinished = join(own(), 'files', `${sha256Of('of an earlier version')}.part`);
+    writeFileSync(unfinished, 'of an');
+    await (await open()).fetch(model('v1', 'weights')).done;
+    expect(mine.map((file) => readFileSync(join(folder, file), 'utf8'))).toEqual(mine.map(() => 'mine'));
+    expect(statSync(unfinished, { throwIfNoEntry: false })).toBeUndefined();
   });
 
   test('the newest copies stay, and older ones are removed with their files when another is fetched', async () => {
@@ -204,8 +224,8 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     await fetchAll(copies, paths);
     expect(paths.map(hasCopy)).toEqual([false, true, true, true]);
     const kept = ['{"of": "the model"}', 'weights 1', 'weights 2', 'weights 3'];
-    expect(readdirSync(join(folder, 'files')).toSorted()).toEqual(kept.map(sha256Of).toSorted());
-    expect(readdirSync(join(folder, 'copies', checkpoints)).toSorted()).toEqual(['v2', 'v3', 'v4']);
+    expect(readdirSync(join(own(), 'files')).toSorted()).toEqual(kept.map(sha256Of).toSorted());
+    expect(readdirSync(join(own(), 'copies', checkpoints)).toSorted()).toEqual(['v2', 'v3', 'v4']);
   });
 
   test('a copy stays while an engine loads it or lists it among its models, however old it is', async () => {
@@ -250,7 +270,11 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     const path = model('v1', 'weights');
     await copies.fetch(path).done;
     rmSync(path, { recursive: true });
+    utimesSync(copyOf(path), 1, 1);
+    await copies.fetch(path).done;
     expect(await copies.load(path, (copy) => Promise.resolve(copy), stopping.signal)).toBe(copyOf(path));
+    // It counts as the one that was used last.
+    expect(statSync(copyOf(path)).mtimeMs).toBeGreaterThan(1_000);
     await expect(copies.fetch(join(checkpoints, 'v2')).done).rejects.toThrow('does not see it: it was removed');
   });
 
@@ -264,15 +288,53 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
   ])('the path %s, which is that of no checkpoint, is refused', async (path) => {
     const copies = await open();
     await expect(copies.fetch(path).done).rejects.toThrow('it is no checkpoint of a deployment');
-    expect(readdirSync(folder).toSorted()).toEqual(['copies', 'files']);
+    expect(readdirSync(own(), { recursive: true }).toSorted()).toEqual(['copies', 'files']);
   });
 
-  test('two workers that share a folder fetch a checkpoint once', async () => {
-    const [one, other] = [await open(), await open()];
-    const path = model('v1', 'weights');
-    await Promise.all([one.fetch(path).done, other.fetch(path).done]);
-    expect(statSync(join(copyOf(path), 'model.safetensors')).nlink).toBe(2);
+  test('checkpoints that are asked for at once are all fetched', async () => {
+    const copies = await open();
+    const paths = ['v1', 'v2', 'v3'].map((name, i) => model(name, `weights ${i}`, i + 1));
+    await Promise.all(paths.map((path) => copies.fetch(path).done));
+    expect(paths.map((path) => contentOf(path)['model.safetensors'])).toEqual(['weights 0', 'weights 1', 'weights 2']);
   });
+
+  test('a folder is refused while another worker has it, also under another path', async () => {
+    const first = await open();
+    const linked = join(root, 'linked');
+    symlinkSync(folder, linked);
+    folder = linked;
+    await expect(open()).rejects.toThrow(
+      /another relay worker keeps its checkpoints in .*\/linked: give each worker a folder of its own with --checkpoints/,
+    );
+    await first.close();
+    await open();
+  });
+
+  test('a folder whose copies can have no hard links to files is refused at the start', async () => {
+    mkdirSync(join(own(), 'copies/linked'), { recursive: true });
+    await expect(open()).rejects.toThrow('correct --checkpoints');
+  });
+
+  test.each([
+    'pytorch_model.bin',
+    'modeling.py',
+    '../model.safetensors',
+    'base/base/model.safetensors',
+    '.safetensors',
+  ])(
+    'a file %s in the list of a gateway is refused: engines get weights in the form of safetensors and their settings alone',
+    async (path) => {
+      const files = [{ path, bytes: 1, sha256: sha256Of('x') }];
+      const server = createServer((_, response) => void response.end(JSON.stringify({ files })));
+      const port = await freePort('127.0.0.1');
+      server.listen(port, '127.0.0.1');
+      await once(server, 'listening');
+      const copies = await open(`http://127.0.0.1:${port}`);
+      await expect(copies.fetch(model('v1', 'x')).done).rejects.toThrow('lists what is no checkpoint');
+      server.close();
+      expect(readdirSync(join(own(), 'files'))).toEqual([]);
+    },
+  );
 
   test('a folder that cannot be written is refused at the start', async () => {
     writeFileSync(join(folder, 'file'), '');
@@ -300,6 +362,60 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     await expect.poll(ask).toEqual([200, { ready: true }]);
     await connection.close();
     await wire.link.close();
+  });
+
+  test.each([
+    ['/collective_rpc', { method: 'reload_weights', kwargs: {} }],
+    ['/collective_rpc', { method: 'reload_weights', kwargs: { weights_path: ['/any/path'] } }],
+    ['/v1/load_lora_adapter', { lora_name: 'a' }],
+    ['/v1/load_lora_adapter', ['/any/path']],
+    ['/update_weights_from_disk', { model_path: null }],
+  ])('a request %s %j, which names no path, reaches no engine', async (path, body) => {
+    const engine = new UndiciConnection('http://127.0.0.1:1');
+    const connection = new CheckpointConnection(engine, await open(), () => {});
+    const request = { method: 'POST' as const, path, body: JSON.stringify(body), signal: stopping.signal };
+    expect([(await connection.send(request)).status, (await connection.ask(request)).status]).toEqual([400, 400]);
+    await connection.close();
+  });
+
+  /** A server before the gateway, which answers itself where `answers` has something. */
+  const serverBefore = async (answers: (() => { status: number; body: string } | undefined)[]) => {
+    const asked: string[] = [];
+    const server = createServer(async (request, response) => {
+      asked.push(request.url ?? '');
+      const given = answers.shift()?.();
+      if (given) return void response.writeHead(given.status).end(given.body);
+      const reply = await gateway.admin('GET', request.url ?? '');
+      response.writeHead(reply.status).end(Buffer.from(await reply.arrayBuffer()));
+    });
+    const port = await freePort('127.0.0.1');
+    server.listen(port, '127.0.0.1');
+    await once(server, 'listening');
+    return { asked, server, url: `http://127.0.0.1:${port}` };
+  };
+
+  test('the gateway is asked again after a refusal that passes, and after a 404 that is not its own', async () => {
+    const passing = [404, 408, 425, 429, 503].map((status) => () => ({ status, body: '<html>' }));
+    const { asked, server, url } = await serverBefore(passing);
+    const copies = await open(url);
+    const path = model('v1', 'weights');
+    await copies.fetch(path).done;
+    server.close();
+    expect(contentOf(path)['model.safetensors']).toBe('weights');
+    expect(asked.slice(0, 6)).toEqual(Array(6).fill('/relay/checkpoints/v1'));
+  });
+
+  test('a load right after its fetch asks the gateway for nothing, and one of a copy that was removed fetches it', async () => {
+    const { asked, server, url } = await serverBefore([]);
+    const copies = await open(url);
+    const paths = ['v1', 'v2', 'v3', 'v4'].map((name, i) => model(name, `weights ${i}`, i + 1));
+    await fetchAll(copies, paths);
+    const [removed = '', , , last = ''] = paths;
+    const until = asked.length;
+    const load = (path: string) => copies.load(path, () => Promise.resolve(hasCopy(path)), stopping.signal);
+    expect([await load(last), asked.length]).toEqual([true, until]);
+    expect([hasCopy(removed), await load(removed), asked.length > until]).toEqual([false, true, true]);
+    server.close();
   });
 
   test('a gateway that gives no checkpoints is named, with what to do', async () => {

@@ -1,9 +1,9 @@
-import { link, mkdir, readdir, rename, rm, rmdir, stat, statfs, utimes } from 'node:fs/promises';
+import { link, mkdir, readdir, realpath, rename, rm, rmdir, stat, statfs, utimes, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { Agent, request, type Dispatcher } from 'undici';
 import { TrialgateError } from '../../../core/errors.ts';
 import { parseJson, isObject } from '../../../core/json.ts';
-import { awaitLock } from '../../../core/lock.ts';
+import { takeLock, type Lock } from '../../../core/lock.ts';
 import { raceAbort } from '../../../core/race-abort.ts';
 import { sleep } from '../../../core/sleep.ts';
 import type { Copies, Fetching } from '../../relay/checkpoint-connection.ts';
@@ -18,7 +18,7 @@ import {
 import { fetchFile, PART } from './fetch-file.ts';
 
 type Options = {
-  /** The folder of the copies. Workers of one machine may share it. */
+  /** The folder in which it makes its own folder, `trialgate-checkpoints`. No other worker may have it. */
   folder: string;
   gateway: string;
   adminKey: string | null;
@@ -27,34 +27,53 @@ type Options = {
   /** The shortest and the longest pause before it asks the gateway again. */
   backOffMs: { least: number; most: number };
   log: (line: string) => void;
+  /** Returns the room on the disk of a folder. */
+  freeBytes?: (folder: string) => Promise<number>;
 };
 
+/** Refusals that may be over at the next try. A 404 that is not the gateway's own comes from a proxy while the gateway restarts. */
+const PASSING = new Set([404, 408, 425, 429]);
 /** The newest copies that stay beside the one that is fetched. An engine may read an adapter again that others have displaced. */
 const KEPT = { models: 2, adapters: 15 };
 /** Tries in a row that bring nothing. */
 const TRIES = 6;
 const SILENCE_MS = 60_000;
+/** A load soon after its fetch asks the gateway for nothing, because the engine is paused by then. */
+const SOON_MS = 60_000;
 const SPARE_BYTES = 64 * 2 ** 20;
+/** Whatever else the user's folder has is left alone. */
+const OWN_FOLDER = 'trialgate-checkpoints';
+const OWN_FILE = /^[0-9a-f]{64}(?:\.part)?$/;
+/** The folder of a copy. Copies of deeper paths are beside it, so no folder of a deployment may have its name. */
+const COPY = 'trialgate-copy';
 const ADAPTER_CONFIG = 'adapter_config.json';
 
 /**
  * The worker's copies of the deployment's checkpoints. Each file is kept once, under its digest, in `files/`. The copy of the checkpoint at
- * `/path` is the folder `copies/path/weights`, whose files are hard links to these, so an engine's reply shows which checkpoint it has.
+ * `/path` is the folder `copies/path/trialgate-copy`, whose files are hard links to these, so an engine's reply shows which checkpoint it has.
  */
 export class CheckpointCopies implements Copies {
   readonly #options: Options;
+  readonly #folder: string;
   readonly #signal: AbortSignal;
+  readonly #closing = new AbortController();
+  #lock: Lock | null = null;
+  /** Settles when the last fetch that has begun or waits has ended. */
+  #lastFetch: Promise<unknown> = Promise.resolve();
   readonly #agent = new Agent({ headersTimeout: SILENCE_MS, bodyTimeout: SILENCE_MS });
   readonly #fetching = new Map<string, Fetching>();
+  /** The times at which fetches of paths ended well. */
+  readonly #fetchedAt = new Map<string, number>();
   /** The paths that are fetched or loaded now, some more than once. */
   readonly #inUse: string[] = [];
   readonly #ownPaths: RegExp;
 
   private constructor(options: Options, signal: AbortSignal) {
     this.#options = options;
-    this.#signal = signal;
+    this.#folder = join(options.folder, OWN_FOLDER);
+    this.#signal = AbortSignal.any([signal, this.#closing.signal]);
     const prefix = JSON.stringify(`${this.#copies}/`).slice(0, -2);
-    this.#ownPaths = new RegExp(`${prefix.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')}((?:/[^"/]+)+)/weights(?=")`, 'g');
+    this.#ownPaths = new RegExp(`${prefix.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')}((?:/[^"/]+)+)/${COPY}(?=")`, 'g');
   }
 
   static async open(options: Options, signal: AbortSignal): Promise<CheckpointCopies> {
@@ -62,20 +81,34 @@ export class CheckpointCopies implements Copies {
     try {
       await mkdir(copies.#files, { recursive: true });
       await mkdir(copies.#copies, { recursive: true });
+      copies.#lock = await takeLock(await realpath(copies.#folder), 'checkpoints');
+      if (copies.#lock) await copies.#requireLinks();
     } catch (cause) {
+      await copies.close();
       const what = `checkpoints cannot be kept in ${options.folder} (${messageOf(cause)}): correct --checkpoints`;
       throw new TrialgateError('bad_input', what, { cause });
     }
-    return copies;
+    if (copies.#lock) return copies;
+    await copies.close();
+    throw new TrialgateError(
+      'bad_input',
+      `another relay worker keeps its checkpoints in ${options.folder}: give each worker a folder of its own with --checkpoints`,
+    );
   }
 
   fetch(path: string): Fetching {
     const known = this.#fetching.get(path);
     if (known) return known;
     const progress = { fetched: 0, bytes: 0 };
-    const done = this.#using(path, () => this.#fetch(path, progress)).finally(() => this.#fetching.delete(path));
+    const done = this.#using(path, () => this.#inTurn(() => this.#fetch(path, progress))).finally(() =>
+      this.#fetching.delete(path),
+    );
+    this.#fetchedAt.delete(path);
     // Whoever asked may have gone.
-    done.catch(() => {});
+    done.then(
+      () => this.#fetchedAt.set(path, performance.now()),
+      () => {},
+    );
     const fetching = { done, progress };
     this.#fetching.set(path, fetching);
     return fetching;
@@ -83,7 +116,7 @@ export class CheckpointCopies implements Copies {
 
   load<T>(path: string, load: (copy: string) => Promise<T>, signal: AbortSignal): Promise<T> {
     return this.#using(path, async () => {
-      await raceAbort(this.fetch(path).done, signal);
+      if (!this.#isJustFetched(path)) await raceAbort(this.fetch(path).done, signal);
       return load(this.#copyOf(path));
     });
   }
@@ -92,16 +125,39 @@ export class CheckpointCopies implements Copies {
     return json.replace(this.#ownPaths, '"$1');
   }
 
-  close(): Promise<void> {
-    return this.#agent.destroy();
+  /** Ends what is fetched now. Afterwards another worker may have the folder. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.#agent.destroy();
+    await this.#lastFetch;
+    await this.#lock?.release();
   }
 
   get #files(): string {
-    return join(this.#options.folder, 'files');
+    return join(this.#folder, 'files');
   }
 
   get #copies(): string {
-    return join(this.#options.folder, 'copies');
+    return join(this.#folder, 'copies');
+  }
+
+  /** Throws where a copy cannot have hard links to files. */
+  async #requireLinks(): Promise<void> {
+    const [file, copy] = [join(this.#files, 'linked'), join(this.#copies, 'linked')];
+    await writeFile(file, '');
+    await rm(copy, { force: true });
+    await link(file, copy);
+    await Promise.all([rm(file), rm(copy)]);
+  }
+
+  /** One fetch at a time: each removes what it finds in no copy. */
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#lastFetch.then(() => {
+      this.#signal.throwIfAborted();
+      return work();
+    });
+    this.#lastFetch = turn.catch(() => {});
+    return turn;
   }
 
   #fileOf(sha256: string): string {
@@ -109,7 +165,12 @@ export class CheckpointCopies implements Copies {
   }
 
   #copyOf(path: string): string {
-    return join(this.#copies, path, 'weights');
+    return join(this.#copies, path, COPY);
+  }
+
+  #isJustFetched(path: string): boolean {
+    const at = this.#fetchedAt.get(path);
+    return at !== undefined && performance.now() - at < SOON_MS;
   }
 
   async #using<T>(path: string, work: () => Promise<T>): Promise<T> {
@@ -131,7 +192,7 @@ export class CheckpointCopies implements Copies {
     const copy = this.#copyOf(path);
     const listed = await this.#list(checkpoint.name);
     // The engine may go back to a version that the deployment does not keep.
-    if (!listed && (await isThere(copy))) return;
+    if (!listed && (await isThere(copy))) return touch(copy);
     if (!listed)
       throw new TrialgateError(
         'not_found',
@@ -139,7 +200,6 @@ export class CheckpointCopies implements Copies {
       );
     const files = filesOf(listed, checkpoint);
     if (await this.#isWhole(copy, files)) return touch(copy);
-    const lock = await awaitLock(this.#options.folder, 'checkpoints', this.#signal);
     try {
       await this.#makeRoom(path);
       await this.#requireRoom(files);
@@ -149,8 +209,6 @@ export class CheckpointCopies implements Copies {
       this.#options.log(`has fetched ${path}, ${toMib(progress.bytes)} MiB with what was here already`);
     } catch (error) {
       throw isDiskFull(error) ? await this.#diskFull(null, error) : error;
-    } finally {
-      await lock.release();
     }
   }
 
@@ -158,7 +216,14 @@ export class CheckpointCopies implements Copies {
   async #list(name: string): Promise<CheckpointFile[] | null> {
     return this.#again(async () => {
       const reply = await this.#ask(`${CHECKPOINTS}/${name}`);
-      return reply && checkpointList.parse(await reply.body.json()).files;
+      if (!reply) return null;
+      const { data, error } = checkpointList.safeParse(await reply.body.json());
+      if (data) return data.files;
+      throw new TrialgateError(
+        'bad_input',
+        `the gateway at ${this.#options.gateway} lists what is no checkpoint: give it and the worker the same version`,
+        { cause: error },
+      );
     });
   }
 
@@ -172,7 +237,7 @@ export class CheckpointCopies implements Copies {
     try {
       if (!(await isThere(target)))
         await fetchFile({
-          ...{ target, bytes, sha256 },
+          ...{ target, bytes, sha256, signal: this.#signal },
           read: async (from) => {
             const reply = await this.#ask(`${CHECKPOINTS}/${name}/${sha256}`, { range: `bytes=${from}-` });
             if (!reply) throw new TrialgateError('not_found', 'the gateway does not have it any more');
@@ -201,9 +266,9 @@ export class CheckpointCopies implements Copies {
     const said = parseJson(await reply.body.text());
     const error = isObject(said) && isObject(said.error) ? said.error : {};
     if (error.code === NO_CHECKPOINT) return null;
-    if (status === 404) throw noCheckpointsAt(gateway);
+    if (status === 404 && typeof error.code === 'string') throw noCheckpointsAt(gateway);
     const why = `the gateway at ${gateway} answered ${status}: ${String(error.message ?? 'without a reason')}`;
-    throw status < 500 ? new TrialgateError('bad_input', why) : new Error(why);
+    throw status < 500 && !PASSING.has(status) ? new TrialgateError('bad_input', why) : new Error(why);
   }
 
   /** Asks the gateway again while it cannot be reached, until several tries in a row have brought nothing. */
@@ -235,7 +300,7 @@ export class CheckpointCopies implements Copies {
 
   /** Makes the copy of files that are all there. */
   async #link(copy: string, files: readonly CheckpointFile[]): Promise<void> {
-    const draft = join(this.#options.folder, 'draft');
+    const draft = join(this.#folder, 'draft');
     await rm(draft, { recursive: true, force: true });
     await mkdir(draft);
     for (const { path, sha256 } of files) await link(this.#fileOf(sha256), join(draft, basename(path)));
@@ -252,14 +317,19 @@ export class CheckpointCopies implements Copies {
     const older = [...models, ...adapters];
     // While the engine does not say what it has, it may need any of them.
     const has = older.length === 0 ? '' : await this.#options.modelsOfEngine().catch(() => null);
-    if (has !== null)
-      for (const { copy } of older.filter((each) => !has.includes(JSON.stringify(each.copy)))) await this.#remove(copy);
+    if (has === null) return;
+    for (const { path: old, copy } of older) {
+      // A load of it may have begun meanwhile.
+      if (this.#inUse.includes(old) || has.includes(JSON.stringify(copy))) continue;
+      this.#fetchedAt.delete(old);
+      await this.#remove(copy);
+    }
   }
 
   /** Returns all copies, the one that was used last first. */
   async #all(): Promise<{ path: string; copy: string; usedAt: number; isAdapter: boolean }[]> {
     const entries = await readdir(this.#copies, { recursive: true, withFileTypes: true });
-    const folders = entries.filter((entry) => entry.isDirectory() && entry.name === 'weights');
+    const folders = entries.filter((entry) => entry.isDirectory() && entry.name === COPY);
     const found = await Promise.all(
       folders.map(async ({ parentPath }) => {
         const path = parentPath.slice(this.#copies.length);
@@ -287,7 +357,7 @@ export class CheckpointCopies implements Copies {
   /** Removes files of which no copy is left, and throws when the disk still has no room for those that are missing. */
   async #requireRoom(files: readonly CheckpointFile[]): Promise<void> {
     const needed = new Map(files.map(({ sha256, bytes }) => [sha256, bytes]));
-    for (const name of await readdir(this.#files)) {
+    for (const name of (await readdir(this.#files)).filter((each) => OWN_FILE.test(each))) {
       const file = join(this.#files, name);
       const { nlink, size } = await stat(file);
       const sha256 = basename(name, PART);
@@ -296,14 +366,16 @@ export class CheckpointCopies implements Copies {
       else if (nlink === 1) await rm(file);
     }
     const missing = [...needed.values()].reduce((sum, bytes) => sum + bytes, 0);
-    if (missing > 0 && (await freeBytes(this.#options.folder)) < missing + SPARE_BYTES)
-      throw await this.#diskFull(missing);
+    if (missing > 0 && (await this.#freeBytes()) < missing + SPARE_BYTES) throw await this.#diskFull(missing);
+  }
+
+  #freeBytes(): Promise<number> {
+    return (this.#options.freeBytes ?? freeBytesOf)(this.#folder);
   }
 
   async #diskFull(missing: number | null, cause?: unknown): Promise<TrialgateError> {
-    const { folder } = this.#options;
     const needs = missing === null ? '' : ` and it needs ${toMib(missing)} MiB more`;
-    const what = `the disk of the relay worker is full: ${folder} has ${toMib(await freeBytes(folder))} MiB free${needs}`;
+    const what = `the disk of the relay worker is full: ${this.#folder} has ${toMib(await this.#freeBytes())} MiB free${needs}`;
     return new TrialgateError(
       'missing_prerequisite',
       `${what}: make room there, or give the worker another --checkpoints`,
@@ -339,7 +411,7 @@ async function touch(path: string): Promise<void> {
   await utimes(path, now, now);
 }
 
-async function freeBytes(folder: string): Promise<number> {
+async function freeBytesOf(folder: string): Promise<number> {
   const { bavail, bsize } = await statfs(folder);
   return bavail * bsize;
 }

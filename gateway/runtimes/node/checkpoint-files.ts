@@ -2,15 +2,14 @@ import { createHash } from 'node:crypto';
 import { constants, open, readdir, readFile, realpath, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
+import { parseJson } from '../../../core/json.ts';
 import { Failure } from '../../failure.ts';
-import type { CheckpointFile, CheckpointReader } from '../../relay/checkpoints.ts';
+import { isSettings, type CheckpointFile, type CheckpointReader } from '../../relay/checkpoints.ts';
 
 /** The part of a checkpoint's manifest that is needed here (`gpu-workers/trialgate_gpu/manifest.py`). */
 const manifest = z.object({ version: z.int(), files: z.record(z.string(), z.string()) });
 type Manifest = z.output<typeof manifest>;
 
-/** What an engine reads beside the weights. The trainer has read all of these as what their names say, so none is another file. */
-const SETTINGS = /^(?:config|adapter_config|model\.safetensors\.index)\.json$/;
 const PART_BYTES = 256 * 1024;
 
 /**
@@ -53,18 +52,27 @@ export class CheckpointFiles implements CheckpointReader {
 
   /** Returns null for a checkpoint that is not there, is not finished, or is a link to somewhere else. */
   async #manifestOf(name: string): Promise<Manifest | null> {
+    let text: string;
     try {
       const folder = await realpath(join(this.#folder, name));
       if (dirname(folder) !== (await realpath(this.#folder))) return null;
-      return manifest.parse(JSON.parse(await readFile(join(folder, 'manifest.json'), 'utf8')));
-    } catch {
-      return null;
+      text = await readFile(join(folder, 'manifest.json'), 'utf8');
+    } catch (error) {
+      if (isAbsent(error)) return null;
+      throw error;
     }
+    const { data, error } = manifest.safeParse(parseJson(text));
+    if (data) return data;
+    throw damaged(`the manifest of checkpoint ${name} cannot be read`, error);
   }
 
+  /** The trainer has read all of these as what their names say, so none is another file. */
   async #settingsIn(name: string, below: string): Promise<string[]> {
-    const names = await readdir(join(this.#folder, name, below)).catch(() => []);
-    return names.filter((each) => SETTINGS.test(each)).map((each) => `${below}${each}`);
+    const names = await readdir(join(this.#folder, name, below)).catch((error: unknown) => {
+      if (isAbsent(error)) return [];
+      throw error;
+    });
+    return names.filter(isSettings).map((each) => `${below}${each}`);
   }
 
   async #sizeOf(name: string, path: string, known: Manifest): Promise<number> {
@@ -98,19 +106,19 @@ export class CheckpointFiles implements CheckpointReader {
       if ((await file.stat()).isFile()) return file;
       await file.close();
     } catch (error) {
-      throw gone(name, path, error);
+      throw isAbsent(error) || hasCode(error, 'ELOOP', 'ENXIO') ? gone(name, path, error) : error;
     }
     throw gone(name, path);
   }
 }
 
 const gone = (name: string, path: string, cause?: unknown) =>
-  new Failure(
-    409,
-    'checkpoint_damaged',
-    `the file ${path} of checkpoint ${name} is missing, or is a link where no link may be`,
-    {
-      retryable: false,
-      cause,
-    },
-  );
+  damaged(`the file ${path} of checkpoint ${name} is missing, or is a link where no link may be`, cause);
+
+const damaged = (what: string, cause: unknown) =>
+  new Failure(409, 'checkpoint_damaged', what, { retryable: false, cause });
+
+const hasCode = (error: unknown, ...codes: string[]): boolean =>
+  error instanceof Error && 'code' in error && codes.some((code) => code === error.code);
+
+const isAbsent = (error: unknown): boolean => hasCode(error, 'ENOENT', 'ENOTDIR');

@@ -1,4 +1,4 @@
-import { createHash, type Hash } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { open, rename, rm, type FileHandle } from 'node:fs/promises';
 import { TrialgateError } from '../../../core/errors.ts';
 
@@ -12,6 +12,7 @@ export type FetchedFile = {
   /** Asks `work` again after it has failed, as long as this may help. `size` is how much there is. */
   again: (work: () => Promise<void>, size: () => number) => Promise<void>;
   onSize: (size: number) => void;
+  signal: AbortSignal;
 };
 
 /** The end of the name of a file that is not whole yet. */
@@ -33,22 +34,25 @@ export async function fetchFile(file: FetchedFile): Promise<void> {
   }
 }
 
-async function fillPart(part: string, { bytes, sha256, read, again, onSize }: FetchedFile) {
+async function fillPart(part: string, { bytes, sha256, read, again, onSize, signal }: FetchedFile) {
   const handle = await open(part, 'a+');
   try {
-    let [hash, size] = await digestOf(handle);
+    let { size } = await handle.stat();
     const wasBegun = size > 0;
     onSize(size);
     const goOn = async () => {
       if (size >= bytes) return;
+      // A write that failed may have left a part of its bytes.
+      await handle.truncate(size);
       const { from, body } = await read(size);
       if (from !== size) {
         await handle.truncate(0);
-        [hash, size] = [createHash('sha256'), 0];
+        size = 0;
       }
       for await (const piece of body) {
+        if (size + piece.byteLength > bytes)
+          throw new TrialgateError('bad_input', `the gateway sends more than its ${bytes} bytes: it is damaged there`);
         await handle.appendFile(piece);
-        hash.update(piece);
         size += piece.byteLength;
         onSize(size);
       }
@@ -57,18 +61,18 @@ async function fillPart(part: string, { bytes, sha256, read, again, onSize }: Fe
     await again(goOn, () => size);
     // After a loss of power a file must not be in place without its content.
     await handle.sync();
-    return { isRight: size === bytes && hash.digest('hex') === sha256, wasBegun };
+    // What is on the disk is checked, not what was sent.
+    return { isRight: size === bytes && (await digestOf(handle, signal)) === sha256, wasBegun };
   } finally {
     await handle.close();
   }
 }
 
-async function digestOf(handle: FileHandle): Promise<[Hash, number]> {
+async function digestOf(handle: FileHandle, signal: AbortSignal): Promise<string> {
   const hash = createHash('sha256');
-  let size = 0;
   for await (const piece of handle.createReadStream({ start: 0, autoClose: false })) {
+    signal.throwIfAborted();
     hash.update(piece);
-    size += piece.length;
   }
-  return [hash, size];
+  return hash.digest('hex');
 }
