@@ -101,7 +101,7 @@ test('a policy that cannot be exported is refused, and nothing is written', asyn
   const folder = join(home, 'model');
   const refused = (of: { runId: string; version?: number }, to = folder) => exportPolicy(store.db, of, to, { signal });
   await expect(refused({ runId: 'first', version: 7 })).rejects.toThrow(
-    'run first has no policy version 7. There is a checkpoint of version 0',
+    'run first has no policy version 7. Versions with a checkpoint: 0',
   );
   await expect(refused({ runId: 'nobody' })).rejects.toThrow('there is no run nobody');
   await expect(refused({ runId: 'first' }, home)).rejects.toThrow('exists already');
@@ -119,7 +119,7 @@ test('`export` and `show` say that a checkpoint was pruned when its run complete
   await rm(join(home, 'checkpoints/first-1/manifest.json'));
   await write('checkpoints/first-1/config.json', 'x', 2);
   await expect(exportPolicy(store.db, { runId: 'first', version: 1 }, join(home, 'model'), { signal })).rejects.toThrow(
-    'the checkpoint of policy version 1 of run first was pruned when the run completed: its run file keeps only the best, the last and those of `keep_interval` (`keep_checkpoints_at_end: all` keeps all). There is a checkpoint of version 0, 2',
+    'the checkpoint of policy version 1 of run first was pruned when the run completed: its run file keeps only the best, the last and those of `keep_interval` (`keep_checkpoints_at_end: all` keeps all). Versions with a checkpoint: 0, 2',
   );
   const record = await readRunRecord(store.db, 'first');
   expect(record.iterations.map(({ checkpoint }) => checkpoint?.pruned_at)).toEqual([expect.stringMatching(/^20.*Z$/)]);

@@ -94,5 +94,5 @@ async function others(db: Database, runId: string): Promise<string> {
     all.map(async (each) => ((await hasCheckpoint(each.checkpoint)) ? [each.version] : [])),
   );
   const versions = [...new Set(there.flat())].toSorted((a, b) => a - b);
-  return versions.length === 0 ? '' : `. There is a checkpoint of version ${versions.join(', ')}`;
+  return versions.length === 0 ? '' : `. Versions with a checkpoint: ${versions.join(', ')}`;
 }

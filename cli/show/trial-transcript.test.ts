@@ -82,14 +82,14 @@ test('a transcript shows text parts as text and tool calls by name, also of a me
       request: {
         messages: [
           { role: 'user', content: [{ type: 'text', text: 'Add "1".' }, image] },
-          { role: 'assistant', tool_calls: calls },
+          { role: 'assistant', tool_calls: [...calls, { type: 'custom', custom: { name: 'x', input: '' } }] },
           { role: 'tool', tool_call_id: 'c', content: '2' },
         ],
       },
     }),
   ]);
   expect(await printed('parts')).toContain(
-    `▌user\nAdd "1".\n${JSON.stringify(image)}\n\n▌assistant\n→ add({"a":1})\n\n▌tool\n2\n`,
+    `▌user\nAdd "1".\n${JSON.stringify(image)}\n\n▌assistant\n→ add({"a":1})\n→ {"type":"custom","custom":{"name":"x","input":""}}\n\n▌tool\n2\n`,
   );
 });
 

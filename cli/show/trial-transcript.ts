@@ -140,18 +140,20 @@ export const toolNotices = (calls: readonly Pick<TrialRecord['calls'][number], '
 
 const nameOfTool = (sent: unknown): string => tool.safeParse(sent).data?.function.name ?? JSON.stringify(sent);
 
-const toolCalls = z.array(z.object({ function: z.object({ name: z.string(), arguments: z.string() }) }));
+const toolCall = z.object({ function: z.object({ name: z.string(), arguments: z.string() }) });
 const textPart = z.object({ type: z.literal('text'), text: z.string() });
 
-/** Returns a message as text: its content, and each tool call on a line. Parts that are no text stay JSON. */
+/** Returns a message as text: its content, and each tool call on a line. Parts and calls of other forms stay JSON. */
 function textOf({ content, tool_calls: calls }: z.output<typeof said>): string {
   const text = Array.isArray(content)
     ? content.map((part: unknown) => textPart.safeParse(part).data?.text ?? JSON.stringify(part)).join('\n')
     : typeof content === 'string'
       ? content
       : JSON.stringify(content ?? '').replace(/^""$/, '');
-  const made = toolCalls.safeParse(calls).data ?? [];
-  const called = made.map((each) => `→ ${each.function.name}(${each.function.arguments})`);
+  const called = (Array.isArray(calls) ? calls : []).map((call: unknown) => {
+    const { function: made } = toolCall.safeParse(call).data ?? {};
+    return `→ ${made ? `${made.name}(${made.arguments})` : JSON.stringify(call)}`;
+  });
   return [...(text === '' && called.length > 0 ? [] : [text]), ...called].join('\n');
 }
 

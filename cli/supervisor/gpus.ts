@@ -9,6 +9,8 @@ export type GpuShares = {
   trainer: string[] | null;
   /** True when engine and trainer have a GPU in common. */
   isShared: boolean;
+  /** False where nobody here knows which GPUs both use, and the settings do not say it. */
+  isKnown: boolean;
 };
 
 type Wanted = Pick<
@@ -46,9 +48,9 @@ export function shareGpus(config: Wanted, visible: readonly string[]): GpuShares
   const hasRoom = isKnown && (ofEngine !== undefined || ofTrainer !== undefined || visible.length >= size + ranks);
   const engine = ofEngine ?? (hasRoom ? firstOf(without(visible, ofTrainer), size) : null);
   const trainer = ofTrainer ?? (hasRoom ? firstOf(without(visible, engine), ranks) : null);
+  const isSaid = isKnown || size === 0 || (engine !== null && trainer !== null);
   const overlaps = (engine ?? visible).some((gpu) => (trainer ?? visible).includes(gpu));
-  const isShared = size !== 0 && (isKnown || (engine !== null && trainer !== null)) && overlaps;
-  return { engine: size === 0 ? null : engine, trainer, isShared };
+  return { engine: size === 0 ? null : engine, trainer, isShared: size !== 0 && isSaid && overlaps, isKnown: isSaid };
 }
 
 const without = (all: readonly string[], taken: readonly string[] | null | undefined): string[] =>
@@ -79,6 +81,8 @@ export function memoryArguments(shares: GpuShares | null, given: readonly string
 /** Returns how the GPUs are shared as a sentence, or null where there is nothing to say. */
 export function shareNote(shares: GpuShares | null, given: readonly string[]): string | null {
   if (shares === null) return null;
+  if (!shares.isKnown)
+    return 'which GPUs the engine and the trainer use is not known here (`launch`, or --config in engine_args): if they are the same ones, name others as engine_gpus and trainer_gpus, or give the engine a part of the memory (--gpu-memory-utilization)';
   if (shares.isShared)
     return `engine and trainer share a GPU${
       memoryArguments(shares, given).length > 0

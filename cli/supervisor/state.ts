@@ -28,7 +28,7 @@ const ranksState = z.object({
   count: z.number(),
   offload: z.boolean(),
   /** The GPUs that the ranks see; null for all. */
-  gpus: z.array(z.string()).nullable(),
+  gpus: z.array(z.string()).nullable().default(null),
 });
 
 const stackState = z.object({

@@ -108,7 +108,7 @@ export class CheckpointConnection implements EngineConnection {
   async #loadInPlace(path: string, request: EngineRequest): Promise<EngineReply> {
     const hint = `the engine did not load ${path}: if its machine does not see the deployment's folder, start this worker with --checkpoints DIR`;
     const reply = await this.#engine.send(request).catch((error: unknown) => {
-      this.#log(hint);
+      if (!request.signal.aborted) this.#log(hint);
       throw error;
     });
     if (reply.status >= 400) this.#log(hint);

@@ -106,7 +106,11 @@ class Engine(ABC):
                 break  # A worker of an older release, whose engine sees the deployment's folder.
             if answer.is_error:
                 raise EngineError(_message_of(answer))
-            is_ready = answer.json()["ready"]
+            try:
+                is_ready = bool(answer.json()["ready"])
+            except (ValueError, KeyError, TypeError) as error:
+                what = f"the relay worker did not say whether it has {checkpoint}"
+                raise EngineError(f"{what}: {answer.text[:300]}") from error
         check()
 
     def _without_route(self, path: str) -> GpuWorkerError | None:

@@ -85,13 +85,13 @@ async def test_a_cancelled_publication_ends_while_a_checkpoint_is_fetched_and_pa
 async def test_the_version_before_is_fetched_too_before_the_pause_and_a_load_does_without_it(gateway):
     gone = (503, '{"error": {"message": "it was removed"}}')
     older, newer = (Target(f"r@{version}", f"/checkpoints/v{version}", "model") for version in (1, 2))
-    answers = (200, '{"ready": true}'), gone, (500, ""), (200, "")
+    answers = gone, (200, '{"ready": true}'), (500, ""), (200, "")
     async with gateway(*answers) as asked, VllmOfNoRun("relay:w1") as engine:
         with pytest.raises(EngineError, match="/pause"):
             await newer.load_into(engine, older)
     assert [(path.split("/")[4].split("?")[0], body and body["path"]) for path, body in asked] == [
-        ("trialgate", "/checkpoints/v2"),
         ("trialgate", "/checkpoints/v1"),
+        ("trialgate", "/checkpoints/v2"),
         ("pause", None),
         ("resume", None),
     ]
@@ -118,3 +118,10 @@ async def test_the_reason_why_a_checkpoint_cannot_be_fetched_reaches_the_publica
 
 async def test_an_engine_that_is_reached_directly_is_asked_for_nothing():
     await VllmEngine("http://127.0.0.1:1").fetch_checkpoint("/checkpoints/v1")
+
+
+@pytest.mark.parametrize("body", ["<html>", "[]", "{}"])
+async def test_an_answer_that_is_not_the_relay_workers_fails_this_replica_alone(gateway, body):
+    async with gateway((200, body)):
+        with pytest.raises(EngineError, match="did not say whether it has /checkpoints/v1"):
+            await fetch()

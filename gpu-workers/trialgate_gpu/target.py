@@ -43,11 +43,12 @@ class Target:
         The replica is resumed when this returns, raises or is cancelled. Until the pause it raises what `check` raises.
         """
         await engine.require(self.head_dtype, self.broadcast)
-        await engine.fetch_checkpoint(self.checkpoint, check)
         if previous is not None:
             # The way back needs it during the pause. Without it the new weights can be loaded all the same.
             with contextlib.suppress(EngineError):
                 await engine.fetch_checkpoint(previous.checkpoint, check)
+        # It comes last, so that the load right after it finds it fetched and asks the gateway for nothing.
+        await engine.fetch_checkpoint(self.checkpoint, check)
         await engine.prepare_reload(self.checkpoint)
         try:
             # A pause whose answer nobody waits for could come after the resume.

@@ -68,7 +68,11 @@ async function openCopies(
   signal: AbortSignal,
 ): Promise<CheckpointCopies | null> {
   if (folder === undefined) return null;
-  const modelsOfEngine = () => askForModels(engine, signal);
+  const modelsOfEngine = async () => {
+    const { status, text } = await askForModels(engine, signal);
+    if (status !== 200) throw new Error(`the engine answered ${status} at /v1/models`);
+    return text;
+  };
   return CheckpointCopies.open({ folder, gateway, adminKey, modelsOfEngine, backOffMs, log }, signal);
 }
 
@@ -223,10 +227,10 @@ class RelayWorker {
   }
 }
 
-async function askForModels(engine: EngineConnection, signal: AbortSignal): Promise<string> {
+async function askForModels(engine: EngineConnection, signal: AbortSignal): Promise<{ status: number; text: string }> {
   const limit = AbortSignal.any([signal, AbortSignal.timeout(ASK_ENGINE_MS)]);
-  const { body } = await engine.ask({ method: 'GET', path: '/v1/models', signal: limit });
-  return readText(body);
+  const { status, body } = await engine.ask({ method: 'GET', path: '/v1/models', signal: limit });
+  return { status, text: await readText(body) };
 }
 
 async function requireEngine(engine: EngineConnection, signal: AbortSignal): Promise<void> {

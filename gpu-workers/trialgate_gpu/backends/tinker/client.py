@@ -108,7 +108,7 @@ class TinkerClient:
         headers = {"content-type": CONTENT_TYPE}
         return self._wait(self._json("POST", path, content=body, headers=headers, repeat=True))
 
-    def delete(self, path: str, *, repeat: bool = True, seconds: float = POST_SECONDS) -> None:
+    def delete(self, path: str, *, repeat: bool = True, seconds: float | None = None) -> None:
         self._wait(self._send("DELETE", path, repeat=repeat, timeout=httpx.Timeout(seconds or self.request_seconds)))
 
     def result(self, submitted: Json, what: str) -> Json | bytes:
