@@ -26,6 +26,7 @@ test.each([
   ['the exception, not Node’s stack and version', NODE, 'TypeError: no model'],
   ['the last of several exceptions', 'KeyError: 1\n\nDuring handling …\n\nValueError: bad', 'ValueError: bad'],
   ['the last line where no exception is named', 'first\nno such file: a.txt\n\n', 'no such file: a.txt'],
+  ['the beginning of a long line, and a sign that it goes on', 'x'.repeat(400), `${'x'.repeat(300)}…`],
   ['nothing where nothing was printed', '', ''],
 ])('the reason of a failed program is %s', (_, stderr, line) => {
   expect(errorLine(stderr)).toBe(line);

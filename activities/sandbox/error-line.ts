@@ -13,5 +13,6 @@ export function errorLine(stderr: string): string {
   const lines = stderr.trimEnd().split('\n').slice(-MOST_LINES);
   const line =
     lines.findLast((each) => EXCEPTION.test(each)) ?? lines.findLast((each) => each.trim() && !STACK.test(each));
-  return line?.trim().slice(0, MOST_CHARACTERS) ?? '';
+  const found = line?.trim() ?? '';
+  return found.length > MOST_CHARACTERS ? `${found.slice(0, MOST_CHARACTERS)}…` : found;
 }

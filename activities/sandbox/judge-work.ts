@@ -18,7 +18,8 @@ export async function judgeWork(verification: Verification): Promise<Verdict> {
   if (!(failure instanceof VerifierError)) return failure;
   const control = await judgeUntouched(verification).catch((error: unknown) => {
     if (!(error instanceof VerifierError)) throw error;
-    throw new VerifierError(`${failure.message}; of the untouched task: ${error.message}`, failure.failure);
+    const ofUntouched = error.message === failure.message ? 'the same' : error.message;
+    throw new VerifierError(`${failure.message}; of the untouched task: ${ofUntouched}`, failure.failure);
   });
   const rewards = rewardsOfBroken(control.rewards);
   return {

@@ -35,8 +35,12 @@ export function register(root: Command): void {
       const signal = shutdownSignal();
       // A deployment that runs is not changed, so nothing is installed for other settings.
       const running = livingState(config.home);
-      if (running) requireSameSettings(asked, running);
-      else await requireMachine(asked, { installs: options.install });
+      if (running) {
+        const { requireEngineModel } = await import('../models/require-model.ts');
+        // The refusal of other settings names the command that switches to this model.
+        if (asked.flags.model !== undefined) await requireEngineModel(config, signal);
+        requireSameSettings(asked, running);
+      } else await requireMachine(asked, { installs: options.install });
       if (options.install) {
         const { installWithProgress } = await import('../install/install.ts');
         await installWithProgress({ device: config.device, python: config.python }, signal);

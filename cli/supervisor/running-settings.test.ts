@@ -70,6 +70,9 @@ test('`up` with another model names the command that switches the engine alone',
     /\n {2}model: .*SmolLM2-135M-Instruct → org\/name\nTo apply this: `npx trialgate engine use org\/name`\n$/,
   );
   expect(status).toBe(EXIT.badInput);
+  const misspelt = trialgate(['up', '--model', 'SmolLM2-135M-Instuct']);
+  expect(misspelt.stderr).toMatch(/Did you mean .*SmolLM2-135M-Instruct\?/);
+  expect(misspelt.stderr).not.toContain('engine use');
 });
 
 test('only its owner can read the state of a deployment, because arguments of its engine may be secret', () => {
