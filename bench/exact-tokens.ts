@@ -36,6 +36,7 @@ const {
 } = optionsOf(import.meta.url, { engine: 'toy', conversations: 2_000, steps: 6, concurrency: 32 });
 if (!['toy', 'sglang', 'vllm'].includes(choice))
   throw new Error(`--engine: expected toy, sglang or vllm, found ${choice}`);
+const signal = shutdownSignal();
 const [ADMIN, SECRET] = ['bench', 'a secret of sixteen characters'];
 const sampleCount = z.object({ samples: z.array(z.unknown()) });
 
@@ -60,7 +61,7 @@ function mismatch(found: string[]): void {
 async function converseAll(place: Place, from: number, to: number): Promise<void> {
   let seed = from;
   const lane = async (): Promise<void> => {
-    while (seed < to) {
+    while (seed < to && !signal.aborted) {
       seed += 1;
       if (seed % Math.ceil(count / 20) === 0) console.log(`${seed} of ${count}, ${total.mismatches} mismatches`);
       await converseAt(place, seed);
@@ -124,7 +125,6 @@ async function overFakes(all: readonly Starts[]): Promise<void> {
 
 /** Runs with vLLM, whose parsers take tool calls out of the text. */
 async function overVllm(): Promise<void> {
-  const signal = shutdownSignal();
   const postgres = await TestPostgres.create();
   const converseWith = async (url: string) => {
     const place = await gatewayBeforeVllm(url, postgres.url, signal);
@@ -137,6 +137,7 @@ async function overVllm(): Promise<void> {
 
 const start = performance.now();
 await (choice === 'vllm' ? overVllm() : overFakes(choice === 'toy' ? TOYS : SGLANGS));
+signal.throwIfAborted();
 const seconds = (performance.now() - start) / 1000;
 const text = table(
   ['engine', 'conversations', 'calls', 'calling tools', 'samples', 'mismatches', 'seconds', 'calls/s'],
