@@ -205,6 +205,14 @@ describe.skipIf(IN_WORKERD)('a relay worker’s copies of checkpoints', () => {
     expect(readdirSync(join(own(), 'files'))).toEqual([]);
   });
 
+  test('where the disk has no room beside the two newest models, the older one goes', async () => {
+    const hasRoom = () => readdirSync(join(own(), 'files')).length <= 2;
+    const copies = await open(undefined, () => Promise.resolve(hasRoom() ? 2 ** 40 : 0));
+    const paths = ['v1', 'v2', 'v3'].map((name, i) => model(name, `weights ${i}`, i + 1));
+    await fetchAll(copies, paths);
+    expect(paths.map(hasCopy)).toEqual([false, true, true]);
+  });
+
   test('only files and folders that the worker made are removed, also where others have the names that it uses', async () => {
     const mine = ['files/mine.txt', 'draft/mine.txt', 'copies/mine.txt', 'trialgate-checkpoints/files/mine.txt'];
     for (const file of mine) {

@@ -201,7 +201,8 @@ export class CheckpointCopies implements Copies {
     const files = filesOf(listed, checkpoint);
     if (await this.#isWhole(copy, files)) return touch(copy);
     try {
-      await this.#makeRoom(path);
+      await this.#makeRoom(path, KEPT.models);
+      if (await this.#lacks(files)) await this.#makeRoom(path, 1);
       await this.#requireRoom(files);
       progress.bytes = files.reduce((sum, { bytes }) => sum + bytes, 0);
       for (const file of files) await this.#fetchFile(checkpoint.name, file, progress);
@@ -310,9 +311,9 @@ export class CheckpointCopies implements Copies {
   }
 
   /** Removes copies that are neither among the newest nor in use, and then the files that no copy has. */
-  async #makeRoom(path: string): Promise<void> {
+  async #makeRoom(path: string, keptModels: number): Promise<void> {
     const copies = (await this.#all()).filter((each) => each.path !== path && !this.#inUse.includes(each.path));
-    const models = copies.filter(({ isAdapter }) => !isAdapter).slice(KEPT.models);
+    const models = copies.filter(({ isAdapter }) => !isAdapter).slice(keptModels);
     const adapters = copies.filter(({ isAdapter }) => isAdapter).slice(KEPT.adapters);
     const older = [...models, ...adapters];
     // While the engine does not say what it has, it may need any of them.
@@ -354,8 +355,14 @@ export class CheckpointCopies implements Copies {
         return;
   }
 
-  /** Removes files of which no copy is left, and throws when the disk still has no room for those that are missing. */
+  /** Throws when the disk has no room for the files that are missing. */
   async #requireRoom(files: readonly CheckpointFile[]): Promise<void> {
+    const missing = await this.#lacks(files);
+    if (missing) throw await this.#diskFull(missing);
+  }
+
+  /** Removes files of which no copy is left. Returns the bytes that are missing, 0 when the disk has room for them. */
+  async #lacks(files: readonly CheckpointFile[]): Promise<number> {
     const needed = new Map(files.map(({ sha256, bytes }) => [sha256, bytes]));
     for (const name of (await readdir(this.#files)).filter((each) => OWN_FILE.test(each))) {
       const file = join(this.#files, name);
@@ -366,7 +373,7 @@ export class CheckpointCopies implements Copies {
       else if (nlink === 1) await rm(file);
     }
     const missing = [...needed.values()].reduce((sum, bytes) => sum + bytes, 0);
-    if (missing > 0 && (await this.#freeBytes()) < missing + SPARE_BYTES) throw await this.#diskFull(missing);
+    return missing > 0 && (await this.#freeBytes()) < missing + SPARE_BYTES ? missing : 0;
   }
 
   #freeBytes(): Promise<number> {
