@@ -9,6 +9,7 @@ test.each<[EngineFault, string]>([
   ['none', 'none'],
   ['bad_request', 'request'],
   ['context_too_long', 'request'],
+  ['no_tool_parser', 'engine'],
   ['status_500', 'request'],
   ['dead', 'engine'],
   ['status_503', 'engine'],

@@ -10,6 +10,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import type { RunPosition } from '../activities/run/prepare-run.ts';
+import { namesRepair } from '../core/names-repair.ts';
 import type { RunConfig } from '../core/run-config/run-config.ts';
 import { gpu, preparing, store, unattended, waiting } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
@@ -43,7 +44,6 @@ export type RunProgress = {
 };
 
 const POOL_SECONDS = 86_400;
-const PERSON = 'a person: repair the cause, then resume';
 
 /** One execution of `trainRun`: its state, and the steps of its story. */
 export class RunExecution {
@@ -336,11 +336,18 @@ export class RunExecution {
         this.#report.reason_type = typeOf(error);
         this.#operator.block();
         this.#status.enter('blocked');
-        this.#status.waitFor(PERSON);
+        this.#status.waitFor(this.#person);
         await this.#writeStatus('blocked', this.#report.reason);
         await this.#untilResumed(before);
       }
     }
+  }
+
+  /** What a blocked run waits for, with the command that goes on, unless its reason names one. */
+  get #person(): string {
+    return namesRepair(this.#report.reason)
+      ? 'a person: its reason says what to do'
+      : `a person: repair the cause, then "npx trialgate resume ${this.#runId}"`;
   }
 
   /** Waits for a person. Meanwhile the run releases its engines, when that is due. Then goes on in phase `next`. */
@@ -350,7 +357,7 @@ export class RunExecution {
       .run(() => this.#releaseEngines())
       .catch((error: unknown) => {
         if (!isCancellation(error))
-          this.#status.waitFor(`${PERSON}; its engines could not be released: ${describe(error)}`);
+          this.#status.waitFor(`${this.#person}; its engines could not be released: ${describe(error)}`);
       });
     await this.#operator.untilResumed();
     blocked.cancel();
@@ -365,7 +372,7 @@ export class RunExecution {
   async #releaseEngines(): Promise<void> {
     await this.#untilReleaseIsDue();
     const runId = this.#runId;
-    this.#status.waitFor(`${PERSON}; its engines are being released`);
+    this.#status.waitFor(`${this.#person}; its engines are being released`);
     const ids = await unattended.listRunningGroups({ runId, withEvaluations: true });
     if (ids.length > 0) {
       this.#wasCut = true;
@@ -375,7 +382,7 @@ export class RunExecution {
     // An answer may be lost, so the engines count as released from here on.
     this.#isPublished = false;
     const hadEngines = await unattended.releaseUnusedPool({ runId });
-    this.#status.waitFor(hadEngines ? `${PERSON}; its engines were released` : PERSON);
+    this.#status.waitFor(hadEngines ? `${this.#person}; its engines were released` : this.#person);
   }
 
   /** Waits for `release_engines_after`, which a person may change meanwhile, if the engines have a version of the run. */
@@ -385,7 +392,7 @@ export class RunExecution {
     if (!this.#isPublished) return;
     const due = () => start + (this.#releaseEnginesAfter ?? 0) * 1000;
     for (let until = due(); Date.now() < until; until = due()) {
-      this.#status.waitFor(`${PERSON}; its engines are released at ${new Date(until).toISOString()}`);
+      this.#status.waitFor(`${this.#person}; its engines are released at ${new Date(until).toISOString()}`);
       await condition(() => due() !== until, until - Date.now());
     }
   }

@@ -95,7 +95,7 @@ async function writeSamples(
   take: TakeKey,
   signal: AbortSignal,
 ): Promise<BatchFile> {
-  const { runId, iteration, take: number } = take;
+  const { iteration, take: number } = take;
   const [row] = await deps.db.select().from(iterations).where(ofTake(iterations, take));
   const collected = await collectSamples(
     deps.db,
@@ -105,7 +105,7 @@ async function writeSamples(
   );
   const { samples } = collected;
   if (samples.length === 0) {
-    const message = `iteration ${iteration} has no trainable sample: ${await whyEmpty(deps.db, take, collected.stale.length)}. "npx trialgate trials ${runId}" lists its trials. Repair the cause, then "npx trialgate redo ${runId}" samples anew, or "npx trialgate resume ${runId} --retry-failed" repeats failed trials`;
+    const message = `iteration ${iteration} has no trainable sample: ${await whyEmpty(deps.db, take, collected.stale.length)}`;
     throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
   }
   const metrics = await batchMetrics(deps.db, config, collected);

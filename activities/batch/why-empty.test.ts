@@ -26,3 +26,30 @@ test('a batch without a sample is refused with the outcomes of its trials and th
     ),
   });
 });
+
+const refused = { status: 'failed', httpStatus: 400, fault: 'request' } as const;
+
+test.each([
+  ['whose agents made no call says so', null, 'the agents made no call: they must ask the base URL'],
+  [
+    'none of whose calls got a reply says the most frequent reason',
+    'engine_400: no',
+    'no call got a reply, most often: engine_400: no. ',
+  ],
+])(
+  'a batch of scored trials %s, and advises only `redo`, because a resume repeats none of them',
+  async (_, reason, why) => {
+    await begin({});
+    await plan(0);
+    for (const group of ['0', '1']) {
+      await sample(`${runId}/0.1/${group}`, 0);
+      await end(`${runId}/0.1/${group}`, 'scored', 'scored');
+    }
+    if (reason === null) await db.delete(calls);
+    else await db.update(calls).set({ ...refused, reason, completionTokenIds: null });
+    const assemble = assembleBatch({ db, home: '/nowhere' });
+    const error = await new MockActivityEnvironment().run(assemble, { runId, iteration: 0, take: 1 }).catch(String);
+    expect(error).toContain(`its trials ended as 4 scored; ${why}`);
+    expect(error).toMatch(/Repair the cause, then "npx trialgate redo [^"]+" samples anew$/);
+  },
+);

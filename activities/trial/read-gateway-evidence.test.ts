@@ -4,6 +4,18 @@ import { readGatewayEvidence } from './read-gateway-evidence.ts';
 
 const gateway = useGatewayOnServer();
 
+test('a call that the engine refused for want of a tool parser is evidence of a fault of the engine, with what to do', async () => {
+  await gateway.restart();
+  const trial = await gateway.trial();
+  gateway.engine.fault = 'no_tool_parser';
+  expect((await trial.chat(ASK)).status).toBe(400);
+  const ended = { trialId: trial.id, attempt: 1, gatewayFailedAt: null };
+  expect((await readGatewayEvidence(gateway.db, ended)).unanswered).toEqual({
+    fault: 'engine',
+    reason: expect.stringMatching(/^engine_400: .* start vLLM with --enable-auto-tool-choice --tool-call-parser NAME/),
+  });
+});
+
 test('a call that was refused because PostgreSQL was away is evidence of a fault of the store, until the agent gets an answer', async () => {
   await gateway.restart({ settings: { storeWaitMs: 500 } });
   const trial = await gateway.trial();

@@ -1,4 +1,5 @@
 import { and, eq, gte, inArray, isNotNull, sql, type SQL } from 'drizzle-orm';
+import { toolParserAdvice } from '../../core/restart-engine.ts';
 import type { Database } from '../../store/database.ts';
 import { readEngineWait } from '../../store/queries/read-engine-wait.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
@@ -30,7 +31,7 @@ export async function readGatewayEvidence(
   const answeredLater = sql`exists (select from calls later where later.trial_id = ${trialId} and later.attempt = ${attempt}
     and later.status = 'completed' and later.started_at >= ${calls.endedAt})`;
   const [failed] = await db
-    .select({ fault: calls.fault, reason: calls.reason })
+    .select({ fault: calls.fault, reason: calls.reason, engine: calls.engine })
     .from(calls)
     .where(
       and(
@@ -42,7 +43,9 @@ export async function readGatewayEvidence(
     )
     .orderBy(sql`${calls.seq} desc`)
     .limit(1);
-  const refused = failed ?? (await refusedByStore(db, { trialId, attempt }, ofAttempt));
+  const refused = failed
+    ? { ...failed, reason: withAdvice(failed) }
+    : await refusedByStore(db, { trialId, attempt }, ofAttempt);
   const waited = refused ? null : await waitedInVain(db, { trialId, attempt });
   const { fault, reason } = refused ?? waited ?? {};
   const earlier = await countExcused(db, trialId);
@@ -51,6 +54,12 @@ export async function readGatewayEvidence(
   const enginesAnswer = await doEnginesAnswer(db, trialId);
   const unanswered = { fault, reason: reason ?? fault, ...(waited && { excusesOnlyCrash: true }) };
   return { hasGatewayFailed, unanswered, earlier, enginesAnswer };
+}
+
+/** Returns a call's reason with what a person can do, because a run that is blocked for it shows nothing else. */
+function withAdvice(call: { reason: string | null; engine: string | null }): string | null {
+  const advice = toolParserAdvice(call);
+  return advice === null ? call.reason : `${call.reason}. ${advice}`;
 }
 
 /** Counts the attempts of a trial that such evidence has excused. */

@@ -5,10 +5,10 @@ import { getFromEngine, type RelayRoute } from '../../activities/pool/get-from-e
 import { isForRuns, NOT_IN_RUNS } from '../../core/engine-url.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { parseJson } from '../../core/json.ts';
+import { restart } from '../../core/restart-engine.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
 import { cachedModel } from '../models/hub-cache.ts';
-import { restart } from './restart-engine.ts';
 import { enginesOf } from './run-notices.ts';
 
 const ASK_MS = 10_000;

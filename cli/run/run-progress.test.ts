@@ -33,7 +33,7 @@ test('a run that publishes says what the publisher does, also in the log', () =>
   ]);
 });
 
-test('the line of a run for `status` says what its step does, else what it waits for', () => {
+test('the line of a run for `status` says what its step does, else why it is blocked and what it waits for', () => {
   const status = {
     ...{ run: 'r', phase: 'train', iteration: 2, iterations: 10, take: 1, policy_version: 2, reason: null },
     ...{ groups_ended: 8, groups_total: 8, trials: {}, groups: [], until: null, waits_for: 'the train step' },
@@ -43,6 +43,9 @@ test('the line of a run for `status` says what its step does, else what it waits
   );
   expect(statusLine({ ...status, step: null })).toBe('run r: iteration 2 of 10, train: waits for the train step');
   expect(statusLine({ ...status, waits_for: null, step: null })).toBe('run r: iteration 2 of 10, train');
+  expect(
+    statusLine({ ...status, phase: 'blocked', reason: 'the disk is full', waits_for: 'a person', step: null }),
+  ).toBe('run r: iteration 2 of 10, blocked: the disk is full; waits for a person');
 });
 
 test('a run with trials says how many have which outcome, and a run with a reason says the reason', () => {

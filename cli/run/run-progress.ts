@@ -37,9 +37,9 @@ export async function readProgress(db: Database, runId: string): Promise<Progres
 }
 
 /** Returns the line of a run for `status`: "run r: iteration 2 of 10, train: train, pack 3 of 12". */
-export function statusLine({ run, iteration, iterations, phase, step, waits_for: waits }: RunStatus): string {
-  const doing = step ?? (waits === null ? '' : `waits for ${waits}`);
-  return `run ${run}: iteration ${iteration} of ${iterations}, ${phase}${doing === '' ? '' : `: ${doing}`}`;
+export function statusLine({ run, iteration, iterations, phase, step, waits_for: waits, reason }: RunStatus): string {
+  const doing = step ?? [reason, waits && `waits for ${waits}`].filter((text) => text).join('; ');
+  return `run ${run}: iteration ${iteration} of ${iterations}, ${phase}${after(doing)}`;
 }
 
 /** Returns the line of a run for a terminal, and a shorter one for a log, which gets it only when it changes. */

@@ -116,6 +116,23 @@ test('the check says how long its trial took and how fast the engines answered i
   );
 });
 
+test.each([
+  [
+    'got no reply to any call',
+    `${ASKS.replace('    urllib', '    try: urllib')}\n    except Exception: pass\n`,
+    /^the agent solve got no reply: engine_400: .*--tool-call-parser NAME.*--no-check/,
+  ],
+  [
+    'made no call',
+    'def work(task, model):\n    pass\n',
+    /^the agent solve made no call: it must ask the base URL .*--no-check/,
+  ],
+])('an agent that ends well although it %s is refused before the run, with the reason', async (_, agent, why) => {
+  await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
+  gateway.engine.fault = 'no_tool_parser';
+  await expect(tried({ agent })).rejects.toThrow(why);
+});
+
 test('engines that answer no call of the check in its time are the reason that is said, and not the agent', async () => {
   await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
   gateway.engine.fault = 'hang';

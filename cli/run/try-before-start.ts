@@ -1,13 +1,14 @@
 import { isolation } from '../../activities/sandbox/isolation.ts';
 import { listFolder } from '../../activities/tasks/list-tasks.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { toolParserAdvice } from '../../core/restart-engine.ts';
 import type { AgentEntry } from '../../core/run-config/agent-file.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
 import { readPoolOwner } from '../../store/queries/pool-queue.ts';
 import { readTrialRecord, toolNotices } from '../show/trial-transcript.ts';
-import { toolParserAdvice } from './restart-engine.ts';
+import { explainNoReply } from './explain-no-reply.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
 import { sampledIn, slowEngineWarning, speedInWords, type TriedSpeed } from './tried-speed.ts';
 import { NO_CHECK, tryWithoutEngine } from './try-without-engine.ts';
@@ -84,7 +85,12 @@ async function requireWorking(id: string, { db, report }: TryoutPlace): Promise<
     sampled: sampledIn(made),
   };
   for (const notice of toolNotices(made)) report(`WARNING: agent ${agent ?? ''}: ${notice}`);
-  if (outcome === 'scored' || outcome === 'truncated') return speed;
+  if (outcome === 'scored' || outcome === 'truncated') {
+    const why = explainNoReply(trial);
+    if (why === null) return speed;
+    const what = [why, adviceOn(made) ?? 'Nothing can be trained on such a trial', showsAll(id)];
+    throw new TrialgateError('bad_input', what.join('. '));
+  }
   // An agent may fail because of the model's reply. Then it still works.
   const wasAnswered = speed.sampled !== null || made.some(({ status }) => status === 'completed');
   if ((outcome === 'agent_error' || outcome === 'timed_out') && wasAnswered) return speed;
@@ -94,7 +100,7 @@ async function requireWorking(id: string, { db, report }: TryoutPlace): Promise<
       'engine_unavailable',
       `the engines gave the agent ${agent ?? ''} no reply in ${Math.round(speed.seconds)} s, though nothing else of Trialgate asked them. Look at their log ("npx trialgate logs"), at what else uses this machine, and at the dtype ("npx trialgate doctor"); ${NO_CHECK}`,
     );
-  const advice = failed && toolParserAdvice(failed);
+  const advice = adviceOn(made);
   const what =
     outcome === 'verifier_error'
       ? `the verifier of ${task ?? 'its task'}`
@@ -103,6 +109,11 @@ async function requireWorking(id: string, { db, report }: TryoutPlace): Promise<
         : `the agent ${agent ?? ''}`;
   throw new TrialgateError(
     'bad_input',
-    `${what} failed when it was tried: ${reason ?? outcome}. ${advice ? `${advice}. ` : ''}"npx trialgate show ${id}" has all that it printed; ${NO_CHECK}`,
+    `${what} failed when it was tried: ${reason ?? outcome}. ${advice === null ? '' : `${advice}. `}${showsAll(id)}`,
   );
 }
+
+const adviceOn = (calls: Parameters<typeof toolParserAdvice>[0][]): string | null =>
+  calls.flatMap((call) => toolParserAdvice(call) ?? [])[0] ?? null;
+
+const showsAll = (id: string): string => `"npx trialgate show ${id}" has all that it printed; ${NO_CHECK}`;

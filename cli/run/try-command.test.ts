@@ -16,7 +16,11 @@ async function tried(tests: string, ...options: string[]): Promise<{ code: numbe
   await using place = await temporaryHome();
   const { home } = place;
   const { folder } = await taskWith(home, tests);
-  await writeFiles(home, { 'agents/crashes.yaml': "command: [sh, -c, 'exit 7']" });
+  const ask = `curl -s "$OPENAI_BASE_URL/chat/completions" -H "authorization: Bearer $OPENAI_API_KEY" -H "content-type: application/json" -d "{\\"model\\": \\"policy\\", \\"messages\\": [{\\"role\\": \\"user\\", \\"content\\": \\"hello\\"}]}"`;
+  await writeFiles(home, {
+    'agents/crashes.yaml': "command: [sh, -c, 'exit 7']",
+    'agents/goes-on.yaml': JSON.stringify({ command: ['sh', '-c', `${ask}; exit 0`] }),
+  });
   const printed = vi.spyOn(console, 'log').mockImplementation(() => {});
   const deployment = ['--home', home, '--database-url', gateway.postgres.url, '--gateway-url', gateway.gateway.url];
   const given = options.map((option) => option.replace('HOME', home));
@@ -48,6 +52,14 @@ test('a trial on a server of OpenAI’s completions is scored, and the command s
   expect(text).toContain(
     `no sample: calls to ${engine} cannot be trained on, because this server returns no token ids`,
   );
+});
+
+test('the command exits with 4 for a trial none of whose calls got a reply, although its work was scored, and says why', async () => {
+  gateway.engine.fault = 'no_tool_parser';
+  const { code, text } = await tried(GRADED, '--agent', join('HOME', 'agents/goes-on.yaml'));
+  expect(code).toBe(EXIT.failed);
+  expect(text).toContain('outcome scored');
+  expect(text).toMatch(/no sample: the agent goes-on got no reply: engine_400/);
 });
 
 test('the command exits with 4 for a trial whose agent crashed', async () => {

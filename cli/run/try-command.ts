@@ -17,6 +17,7 @@ import { readTrialRecord, transcript, type TrialRecord } from '../show/trial-tra
 import { checkEngines } from './check-engines.ts';
 import { checkServer } from './check-server.ts';
 import { withRunningStore } from './connect.ts';
+import { explainNoReply } from './explain-no-reply.ts';
 import { readRunFile } from './read-run-file.ts';
 import { requireEngineUrl } from './require-engine-url.ts';
 import { tryAgent } from './try-agent.ts';
@@ -24,7 +25,7 @@ import { withEngine } from './with-engine.ts';
 
 type Options = { task: string; agent: string; run?: string; engine?: string; keep?: string; json?: boolean };
 
-/** What `trialgate try` prints. `failed`: its agent, its verifier or the machine failed, or its time was up. */
+/** What `trialgate try` prints. `failed`: its agent, its verifier, the machine or all of its calls failed, or its time was up. */
 export type TryResult = { text: string; failed: boolean };
 
 /** Runs one trial, and returns what `trialgate try` prints. */
@@ -62,7 +63,11 @@ async function tryAt(
     const report = (line: string) => console.error(line);
     const trialId = await tryAgent(tryout, { db, gatewayUrl, secret, home, unsandboxed, report }, signal);
     const trial = await readTrialRecord(db, trialId);
-    const failed = trial.outcome !== 'scored' && trial.outcome !== 'truncated';
+    const isScored = trial.outcome === 'scored' || trial.outcome === 'truncated';
+    const withoutReply = explainNoReply(trial);
+    // An agent that asks nothing may be there to try the task alone.
+    const hasAsked = trial.calls.length + trial.refusals.count > 0;
+    const failed = !isScored || (withoutReply !== null && hasAsked);
     const isTrained = rewardsOf(trial, tryout.config) !== null;
     const samples = buildSamples(await readTrainableCalls(db, { trialId, attempt: trial.attempt })).map(
       ({ tokenIds, lossMask, callIds }) => ({
@@ -77,20 +82,18 @@ async function tryAt(
       ({ tokens, trained_tokens: trained, calls }, index) =>
         `sample ${index + 1}: ${tokens} tokens, ${isTrained ? `${trained} of them trained` : none}, from ${calls} call(s)`,
     );
-    const ofSamples = lines.length > 0 ? lines : [noSample(trial)];
+    const ofSamples = lines.length > 0 ? lines : [noSample(trial, withoutReply)];
     return { text: [transcript(trial), '', ...ofSamples].join('\n'), failed };
   });
 }
 
 /** Says why there is no sample. The transcript before this line has the reason of each call that is not trained. */
-function noSample({ calls }: Pick<TrialRecord, 'calls'>): string {
-  if (calls.length === 0) return 'no sample: the agent made no call';
+function noSample({ calls }: Pick<TrialRecord, 'calls'>, withoutReply: string | null): string {
+  if (withoutReply !== null) return `no sample: ${withoutReply}`;
   const other = calls.find(({ engine }) => engine !== null && !isForRuns(engine));
   if (other)
     return `no sample: calls to ${other.engine} cannot be trained on, because this server returns no token ids`;
-  return calls.some(({ untrainable }) => untrainable !== null)
-    ? 'no sample: none of its calls can be trained, for the reason above'
-    : 'no sample: none of its calls was completed with a reply';
+  return 'no sample: none of its calls can be trained, for the reason above';
 }
 
 /** Returns a task and an agent of the command line as `tryAgent` takes them. */

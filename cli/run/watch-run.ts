@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { namesRepair } from '../../core/names-repair.ts';
 import { innermost } from '../../workflows/describe.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { progressLine } from '../progress.ts';
@@ -110,7 +111,5 @@ export function throwUnlessCompleted(
   if (status !== 'blocked') throw new RunEnded(`run ${runId} ${status}: ${reason}`, true);
   const mayResume = type === null || !OTHER_MODEL.includes(type);
   const advice = mayResume ? `Repair that, then: npx trialgate resume ${runId}` : OTHER_MODEL_ADVICE;
-  // Some reasons name the command that helps.
-  const isAdvised = /npx trialgate (resume|redo)/.test(reason ?? '');
-  throw new RunEnded(`run ${runId} is blocked: ${reason}${isAdvised ? '' : `\n${advice}`}`, mayResume);
+  throw new RunEnded(`run ${runId} is blocked: ${reason}${namesRepair(reason) ? '' : `\n${advice}`}`, mayResume);
 }

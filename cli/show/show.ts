@@ -1,6 +1,7 @@
 import { desc, eq } from 'drizzle-orm';
 import { networkNotice } from '../../activities/sandbox/network-notice.ts';
 import { readRun } from '../../activities/run/read-run.ts';
+import { namesRepair } from '../../core/names-repair.ts';
 import type { Database } from '../../store/database.ts';
 import { readEngineSpeeds } from '../../store/queries/read-engine-speeds.ts';
 import { runs } from '../../store/schema.ts';
@@ -81,7 +82,7 @@ export async function show(
       const title = `run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`;
       return [
         title,
-        ...(isStopped && isUnderWay ? [goesOn(id, run.status === 'blocked')] : []),
+        ...(isStopped && isUnderWay ? [goesOn(id, record)] : []),
         ...notices.map((notice) => `WARNING: ${notice}`),
         ...(underWay ? printUnderWay(id, underWay) : []),
         runTable(record),
@@ -92,9 +93,12 @@ export async function show(
 }
 
 /** Says how a run goes on whose deployment is stopped. */
-function goesOn(runId: string, isBlocked: boolean): string {
+function goesOn(runId: string, { status, reason }: Pick<RunRecord, 'status' | 'reason'>): string {
   const up = 'its deployment is stopped: `npx trialgate up`';
-  return isBlocked ? `${up}, then \`npx trialgate resume ${runId}\` goes on with it` : `${up} goes on with it`;
+  if (status !== 'blocked') return `${up} goes on with it`;
+  return namesRepair(reason)
+    ? `${up}, then do what its reason says`
+    : `${up}, then \`npx trialgate resume ${runId}\` goes on with it`;
 }
 
 function originOf({ forked_from, rescores }: Pick<RunRecord, 'forked_from' | 'rescores'>): string {

@@ -5,6 +5,7 @@ import type { Database } from '../../store/database.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import { agentName } from '../../activities/sandbox/agent-name.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { toolParserAdvice } from '../../core/restart-engine.ts';
 import { isInlineAgent } from '../../core/run-config/agent-file.ts';
 import { explainUntrainable } from '../../gateway/calls/sampling/explain-untrainable.ts';
 import { explainToolsNotShown } from '../../gateway/calls/sampling/tools-not-shown.ts';
@@ -12,7 +13,6 @@ import { readCalls } from '../../store/queries/read-calls.ts';
 import { readOutputs } from '../../store/queries/outputs.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, trials } from '../../store/schema.ts';
-import { toolParserAdvice } from '../run/restart-engine.ts';
 
 /** What an agent sent is shown as it is. OpenAI's API lets a message with tool calls leave out its content. */
 const said = z.looseObject({ content: z.unknown().optional(), tool_calls: z.unknown().optional() });

@@ -18,6 +18,7 @@ const ENDS: Record<Exclude<Fault, 'cut_head'>, [boolean, boolean]> = {
   status_503: [false, false],
   context_too_long: [false, false],
   bad_request: [false, false],
+  no_tool_parser: [false, false],
   cut: [false, false],
   hang: [false, false],
   not_json: [false, false],

@@ -11,6 +11,7 @@ test.each<[Fault, number, string]>([
   ['hang', 504, 'engine_timeout'],
   ['not_json', 502, 'bad_engine_reply'],
   ['bad_request', 400, 'engine_400'],
+  ['no_tool_parser', 400, 'engine_400'],
   ['context_too_long', 400, 'context_length_exceeded'],
   ['refuse', 503, 'engine_unavailable'],
 ])(

@@ -1,3 +1,4 @@
+import { lacksToolParser } from '../../core/restart-engine.ts';
 import { Failure } from '../failure.ts';
 import { isObject, parseObject } from '../json.ts';
 import type { EngineReply } from './connection.ts';
@@ -44,7 +45,9 @@ export async function rejection(exchange: Exchange, reply: EngineReply): Promise
     return new Failure(status, 'context_length_exceeded', message, { body: { ...body, error }, retryable: false });
   }
   const what = typeof reported?.type === 'string' ? `${reported.type}: ${message}` : message;
-  return new Failure(status, `engine_${status}`, what, body ? { body } : {});
+  // The agent may offer tools: how its engine was started is the deployment's problem.
+  const fault = lacksToolParser(message) ? 'engine' : undefined;
+  return new Failure(status, `engine_${status}`, what, { fault, ...(body && { body }) });
 }
 
 function exceedsContext(reported: Record<string, unknown> | null, message: string): boolean {

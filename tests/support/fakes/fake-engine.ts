@@ -12,6 +12,7 @@ export type Fault =
   | 'status_503'
   | 'context_too_long'
   | 'bad_request'
+  | 'no_tool_parser'
   | 'cut'
   | 'cut_head'
   | 'error_event'
@@ -120,6 +121,10 @@ export class FakeEngine extends EngineServer {
       return json(response, error('EngineDeadError', 'engine core died', 500), 500);
     if (fault === 'status_503') return json(response, error('ServiceUnavailableError', 'the queue is full', 503), 503);
     if (fault === 'bad_request') return json(response, error('BadRequestError', 'top_k must be an integer', 400), 400);
+    if (fault === 'no_tool_parser') {
+      const message = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set';
+      return json(response, error('BadRequestError', message, 400), 400);
+    }
     if (fault === 'context_too_long') {
       const message =
         "This model's maximum context length is 2048 tokens. However, your prompt contains 4000 input tokens.";

@@ -1,4 +1,4 @@
-import type { RunConfig } from '../../core/run-config/run-config.ts';
+import type { RunConfig } from './run-config/run-config.ts';
 
 /** Says how to start an engine with another option. The deployment starts only its own. */
 export const restart = (
@@ -12,9 +12,12 @@ export const restart = (
 const PARSER = '--tool-call-parser NAME';
 const VLLM_PARSER = `--enable-auto-tool-choice ${PARSER}`;
 
-/** Returns what to do when an engine refused a call because it was not told how to find tool calls in a reply; null for every other reason. */
+/** True for the words with which an engine refuses a request with tools because it was not told how to find tool calls in a reply. */
+export const lacksToolParser = (message: string): boolean => message.includes('--tool-call-parser to be set');
+
+/** Returns what to do when an engine refused a call for want of a tool parser; null for every other reason. */
 export function toolParserAdvice({ reason, engine }: { reason: string | null; engine: string | null }): string | null {
-  if (!reason?.includes('--enable-auto-tool-choice')) return null;
+  if (reason === null || !lacksToolParser(reason)) return null;
   // The deployment's own vLLM listens on a Unix socket.
   const isOurs = engine === null || engine.startsWith('unix:');
   const how = restart(
