@@ -34,7 +34,7 @@ def http_client(url: str) -> httpx.AsyncClient:
         "timeout": httpx.Timeout(120.0, connect=5.0),
         "limits": httpx.Limits(max_keepalive_connections=0),
     }
-    if url.startswith("relay:"):
+    if is_relayed(url):
         gateway, key = os.environ.get("TRIALGATE_RELAY_URL"), os.environ.get("TRIALGATE_RELAY_KEY")
         if not gateway or not key:
             what = f"{url} is reached through the gateway: start this worker with --gateway-url and --secret"
@@ -98,7 +98,7 @@ class Engine(ABC):
         Until then the engine goes on answering calls. A worker that needs to fetch nothing says so at once. Raises
         whatever `check` raises meanwhile, and afterwards.
         """
-        is_ready = not self.url.startswith("relay:")
+        is_ready = not is_relayed(self.url)
         while not is_ready:
             check()
             answer = await self._ask("POST", FETCH_CHECKPOINT, json={"path": checkpoint})
@@ -203,6 +203,11 @@ def cannot_receive(url: str, kind: str, why: str, how: str) -> GpuWorkerError:
 
 def without_lora(url: str, why: str, how: str) -> GpuWorkerError:
     return GpuWorkerError("EngineWithoutLora", f"engine {url} {why}, and the run trains a LoRA adapter: {how}")
+
+
+def is_relayed(url: str) -> bool:
+    """True for an engine behind a relay worker."""
+    return url.startswith("relay:")
 
 
 async def connect(url: str, seconds: float = 0.0, check: Callable[[], None] = no_check) -> Engine:

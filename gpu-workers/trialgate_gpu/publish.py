@@ -10,6 +10,7 @@ an adapter.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -21,7 +22,7 @@ from statistics import fmean
 from typing import Any
 
 from .canary import Canary
-from .engine import Engine, EngineError, WeightBroadcast, connect
+from .engine import Engine, EngineError, WeightBroadcast, connect, is_relayed
 from .errors import GpuWorkerError
 from .manifest import read_manifest
 from .progress import Progress
@@ -116,6 +117,17 @@ class Publication:
             return read_manifest(Path(self.previous.checkpoint)).weights_sha256 != new.weights_sha256
         except GpuWorkerError:
             return True
+
+    async def fetch_ahead(self) -> None:
+        """Lets the relay workers before the replicas fetch what will be loaded. A failure is left to `run`."""
+        relayed = [replica for replica in self.replicas if is_relayed(replica.url)]
+        await _all(self._fetch_for(replica) for replica in relayed)
+
+    async def _fetch_for(self, replica: Replica) -> None:
+        with contextlib.suppress(EngineError, GpuWorkerError):
+            async with await connect(replica.url) as engine:
+                self.progress.show("fetch weights", replica=replica.url)
+                await self.target.fetch_for(engine, self.previous, self.progress.check)
 
     async def run(self) -> dict[str, Any]:
         changed = self._weights_changed()
@@ -227,6 +239,10 @@ async def _all(works: Iterable[Coroutine[None, None, None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def fetch_ahead(request: dict[str, Any], progress: Progress) -> None:
+    await Publication(request, progress).fetch_ahead()
 
 
 async def publish_policy(request: dict[str, Any], progress: Progress) -> dict[str, Any]:

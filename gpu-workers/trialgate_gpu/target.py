@@ -37,18 +37,22 @@ class Target:
     async def logprobs_at(self, engine: Engine, token_ids: list[int]) -> list[float]:
         return await engine.prompt_logprobs(token_ids, self.weight_version)
 
-    async def load_into(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
-        """Loads the weights; if that fails, loads `previous` again and raises `EngineError`.
-
-        The replica is resumed when this returns, raises or is cancelled. Until the pause it raises what `check` raises.
-        """
-        await engine.require(self.head_dtype, self.broadcast)
+    async def fetch_for(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
+        """Lets a relay worker before the replica fetch what `load_into` loads. Calls go on meanwhile."""
         if previous is not None:
             # The way back needs it during the pause. Without it the new weights can be loaded all the same.
             with contextlib.suppress(EngineError):
                 await engine.fetch_checkpoint(previous.checkpoint, check)
         # It comes last, so that the load right after it finds it fetched and asks the gateway for nothing.
         await engine.fetch_checkpoint(self.checkpoint, check)
+
+    async def load_into(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
+        """Loads the weights; if that fails, loads `previous` again and raises `EngineError`.
+
+        The replica is resumed when this returns, raises or is cancelled. Until the pause it raises what `check` raises.
+        """
+        await engine.require(self.head_dtype, self.broadcast)
+        await self.fetch_for(engine, previous, check)
         await engine.prepare_reload(self.checkpoint)
         try:
             # A pause whose answer nobody waits for could come after the resume.
@@ -112,15 +116,22 @@ class AdapterTarget(Target):
                 )
         return seen
 
+    @property
+    def base(self) -> Target:
+        folder = str(Path(self.checkpoint) / BASE)
+        return Target(self.base_version, folder, self.head_dtype, broadcast=self.broadcast)
+
+    async def fetch_for(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
+        if await engine.weight_version() != self.base_version:
+            await self.base.fetch_for(engine, None, check)
+        await engine.fetch_checkpoint(self.checkpoint, check)
+
     async def load_into(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
         await engine.require(self.head_dtype, self.broadcast)
         await engine.require_adapters(self.rank)
         await asyncio.to_thread(_require_whole, self.checkpoint, self.weights_sha256)
         if await engine.weight_version() != self.base_version:
-            base = Target(
-                self.base_version, str(Path(self.checkpoint) / BASE), self.head_dtype, broadcast=self.broadcast
-            )
-            await base.load_into(engine, None, check)
+            await self.base.load_into(engine, None, check)
         await engine.fetch_checkpoint(self.checkpoint, check)
         if self.weight_version in await engine.adapters():
             await engine.unload_adapter(self.weight_version)

@@ -20,6 +20,7 @@ from .engine import (
     WeightBroadcast,
     cannot_receive,
     head_dtype_differs,
+    is_relayed,
     without_lora,
 )
 from .errors import GpuWorkerError
@@ -104,7 +105,7 @@ class VllmEngine(Engine):
         """Returns None for an engine that loads from disk."""
         found = (config.get("weight_transfer_config") or {}).get("backend")
         # Through a relay the engine cannot reach this process.
-        behind_relay = self.url.startswith("relay:")
+        behind_relay = is_relayed(self.url)
         if kind == "auto":
             return GlooSender if found == "gloo" and not behind_relay else None
         if kind == "filesystem":

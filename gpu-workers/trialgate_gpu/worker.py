@@ -19,7 +19,7 @@ from temporalio.worker import Worker
 from .backends.registry import Backends
 from .errors import GpuWorkerError, Request
 from .progress import Progress
-from .publish import publish_policy
+from .publish import fetch_ahead, publish_policy
 from .turn import turn
 
 TASK_QUEUE = "gpu"
@@ -89,6 +89,8 @@ class Activities:
         self.publishing = asyncio.Lock()
 
     async def _publish(self, request: Json, progress: Progress) -> Json:
+        # It may take long, and the publications of other runs need not wait for it.
+        await fetch_ahead(request, progress)
         async with turn(self.publishing, progress, "waiting for another publication"):
             return await publish_policy(request, progress)
 

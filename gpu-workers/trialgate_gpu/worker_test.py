@@ -1,9 +1,13 @@
 import asyncio
 import logging
 
+import pytest
 from temporalio.testing import ActivityEnvironment
 
 from .backends.backend import TrainerBackend
+from .engine import FETCH_CHECKPOINT
+from .errors import Cancelled, GpuWorkerError
+from .progress import Progress
 from .worker import Activities
 
 
@@ -37,3 +41,35 @@ def test_the_workers_log_has_the_progress_inside_a_step_and_its_figures_at_the_e
         "run@3: train, pack 2 of 7, 41,022 tokens",
         "run@3 is done, perf/mfu/actor 0.3123, timing_s/step 12.5",
     ]
+
+
+async def test_a_publication_whose_relay_worker_still_fetches_lets_the_publications_of_other_runs_go_first(monkeypatch):
+    asked = []
+
+    async def relay_worker(reader, writer):
+        path = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1].removeprefix("/relay/workers/w1")
+        asked.append(path)
+        body = '{"ready": false}' if path == FETCH_CHECKPOINT else "{}"
+        writer.write(f"HTTP/1.1 200 X\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    of = {"min_replicas": 1, "canary": {"token_ids": [1], "logprobs": []}, "ready_seconds": 0.0}
+    slow = {"weight_version": "slow@1", "checkpoint": "/checkpoints/s1", "replicas": ["relay:w1"]} | of
+    other = {"weight_version": "other@1", "checkpoint": "/checkpoints/o1", "replicas": ["http://127.0.0.1:1"]} | of
+    activities = Activities(Backends(SomeTrainer()))
+    async with await asyncio.start_server(relay_worker, "127.0.0.1", 0) as server:
+        monkeypatch.setenv("TRIALGATE_RELAY_URL", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        monkeypatch.setenv("TRIALGATE_RELAY_KEY", "key")
+        fetching = Progress()
+        waiting = asyncio.ensure_future(activities._publish(slow, fetching))
+        while FETCH_CHECKPOINT not in asked:
+            await asyncio.sleep(0.01)
+        # It has its turn, and there finds that its checkpoint is not there.
+        with pytest.raises(GpuWorkerError, match="/checkpoints/o1 is not there"):
+            await activities._publish(other, Progress())
+        assert not waiting.done()
+        fetching.cancel()
+        with pytest.raises(Cancelled):
+            await waiting
+    assert not any(path.startswith("/pause") for path in asked)
