@@ -71,7 +71,7 @@ async function checkEvaluation(
     if (known && !isSameTask(known, source))
       throw new TrialgateError(
         'bad_input',
-        `evaluation.tasks: the run has the rows ${rowsLabel(source)} with another prompt, reward, limit or columns: fork it (trialgate fork ${runId}@VERSION)`,
+        `evaluation.tasks: the run has the rows ${rowsLabel(source)} with another prompt, reward, limit or columns: fork it (npx trialgate fork ${runId}@VERSION)`,
       );
   }
   await checkRun(config, { home, signal: new AbortController().signal });
@@ -91,6 +91,6 @@ function refuse(runId: string, changes: unknown): void {
   const names = fixed.map((key) => `\`${key}\``).join(', ');
   throw new TrialgateError(
     'bad_input',
-    `${names} cannot change while a run is under way: fork it instead (trialgate fork ${runId}@VERSION)`,
+    `${names} cannot change while a run is under way: fork it instead (npx trialgate fork ${runId}@VERSION)`,
   );
 }

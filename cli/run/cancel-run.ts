@@ -19,7 +19,7 @@ export async function cancelRun(
   const handle = client.workflow.getHandle(runId);
   const description = await handle.describe().catch(() => null);
   if (description?.status.name !== 'RUNNING')
-    throw new TrialgateError('not_found', `no run ${runId} is under way: "trialgate show" lists all runs`);
+    throw new TrialgateError('not_found', `no run ${runId} is under way: "npx trialgate show" lists all runs`);
   await handle.signal(endingSignal, { reason: how });
   await handle.cancel();
   const ended = handle.result().then(

@@ -59,7 +59,7 @@ async function resetTo(
   await client.workflowService.resetWorkflowExecution({
     namespace: client.options.namespace,
     workflowExecution,
-    reason: 'trialgate redo',
+    reason: 'redo by a person',
     requestId: randomUUID(),
     workflowTaskFinishEventId,
     resetReapplyType: ResetReapplyType.RESET_REAPPLY_TYPE_NONE,

@@ -88,7 +88,7 @@ export type RunRecord = {
  */
 export async function readRunRecord(db: Database, runId: string, only?: SQL): Promise<RunRecord> {
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
-  if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists all runs`);
+  if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "npx trialgate show" lists all runs`);
   const { reward_weights: weights } = await readRun(db, runId);
   const counted =
     only &&
