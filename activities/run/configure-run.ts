@@ -10,6 +10,7 @@ import { nonRetryable } from '../temporal/non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import { isRows, rowsLabel } from '../../core/run-config/task-source.ts';
 import { readRun } from './read-run.ts';
+import { unknownRun } from './unknown-run.ts';
 import { isSameTask, runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
 
 /** The settings that never change: they define the run, or make the trials of one group alike. */
@@ -47,7 +48,7 @@ export const configureRun =
       if ('evaluation' in changes) await checkEvaluation(deps, input);
       return deps.db.transaction(async (tx) => {
         const [run] = await tx.select({ config: runs.config }).from(runs).where(eq(runs.id, runId)).for('update');
-        if (!run) throw new TrialgateError('not_found', `there is no run ${runId}`);
+        if (!run) throw await unknownRun(tx, runId);
         const config = changed(run.config, changes);
         if ('evaluation' in changes) await storeRows(tx, runId, config, deps.home);
         await tx.update(runs).set({ config }).where(eq(runs.id, runId));

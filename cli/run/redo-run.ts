@@ -20,7 +20,8 @@ export async function redoRun({ client, db }: DeploymentClients, runId: string, 
   const description = await client.workflow
     .getHandle(runId)
     .describe()
-    .catch((error: unknown) => {
+    .catch(async (error: unknown) => {
+      await readRun(db, runId);
       throw new TrialgateError('not_found', `Temporal knows no run ${runId}`, { cause: error });
     });
   const execution = { workflowId: runId, runId: description.runId };
