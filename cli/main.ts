@@ -11,7 +11,7 @@ Examples:
   $ npx trialgate show RUN             show its iterations, rewards, policy versions
   $ npx trialgate down                 stop everything
 
-Settings: flags, TRIALGATE_… variables, trialgate.yaml; \`trialgate config\` shows them all.
+Settings: flags, TRIALGATE_… variables, trialgate.yaml; \`npx trialgate config\` shows them all.
 Exit codes: 0 done, 1 an attack pays (try --attack), 2 bad input, 3 missing prerequisite, 4 a run or a trial failed, 130 interrupted.`;
 
 export function program(registers: readonly ((root: Command) => void)[] = verbs): Command {

@@ -42,7 +42,7 @@ export const isForRuns = (url: string): boolean => engineAt(url).kind === null;
 
 /** The reason for which a run refuses an engine of another kind. */
 export const NOT_IN_RUNS =
-  'is no engine for a run: servers of this kind return no token ids and take no weights, so nothing can be trained there. Calls of trials outside any run are answered and recorded, and `trialgate evaluate FILE --engine URL` evaluates tasks there. To train, name the URL of a vLLM or an SGLang';
+  'is no engine for a run: servers of this kind return no token ids and take no weights, so nothing can be trained there. Calls of trials outside any run are answered and recorded, and `npx trialgate evaluate FILE --engine URL` evaluates tasks there. To train, name the URL of a vLLM or an SGLang';
 
 /** The reason for which a run file that trains nothing must not name engines of both kinds. */
 export const MIXED_ENGINES =

@@ -53,7 +53,7 @@ test('an evaluation of a run under way shares the run’s engines and samples on
     await expect(borrowPool(deps)({ runId: 'first', version: 2 })).rejects.toMatchObject({
       nonRetryable: true,
       message:
-        'run first is under way and its engines have version 1: evaluate that one, or stop the run before (trialgate stop first)',
+        'run first is under way and its engines have version 1: evaluate that one, or stop the run before (npx trialgate stop first)',
     });
     await returnPool(deps)({ runId: 'first' });
     expect(await owners()).toEqual(['first']);

@@ -61,7 +61,7 @@ async function acquire(
         });
       if (all.length === 0) {
         const message =
-          'no engine is registered, or all of them drain (`trialgate engine list`): start the gateway with --engine URL, or name engines in the run file';
+          'no engine is registered, or all of them drain (`npx trialgate engine list`): start the gateway with --engine URL, or name engines in the run file';
         throw ApplicationFailure.create({ type: 'engine_unavailable', message });
       }
       if (rows.length === 0) throw ApplicationFailure.nonRetryable(`${all[0]?.url} ${NOT_IN_RUNS}`, 'bad_input');

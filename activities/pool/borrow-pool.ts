@@ -80,5 +80,5 @@ async function sharedVersion({ db }: Deps, runId: string, wanted: number | undef
     });
   if (wanted === undefined || wanted === version) return version;
   const message = `run ${runId} is under way and its engines have version ${version}: evaluate that one, or stop the run before`;
-  throw new TrialgateError('bad_input', `${message} (trialgate stop ${runId})`);
+  throw new TrialgateError('bad_input', `${message} (npx trialgate stop ${runId})`);
 }

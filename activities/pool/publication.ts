@@ -112,7 +112,7 @@ async function noEngine(db: Database, { runId, isMend }: PublicationInput): Prom
   const owned = await db.select({ url: replicas.url }).from(replicas).where(eq(replicas.runId, runId));
   const message =
     owned.length > 0
-      ? `all engines of run ${runId} drain or have left (\`trialgate engine list\`): join one, or wait for one that serves again`
+      ? `all engines of run ${runId} drain or have left (\`npx trialgate engine list\`): join one, or wait for one that serves again`
       : `run ${runId} owns no engine: start the gateway with --engine URL, or name engines in the run file, then resume`;
   return ApplicationFailure.create({
     type: 'engine_unavailable',

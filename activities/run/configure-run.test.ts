@@ -65,7 +65,7 @@ test.each([
   [
     'another model',
     { model: 'n' },
-    /^`model` cannot change while a run is under way: fork it instead \(trialgate fork first@VERSION\)$/,
+    /^`model` cannot change while a run is under way: fork it instead \(npx trialgate fork first@VERSION\)$/,
   ],
   ['other tasks and engines', { tasks: ['u'], engines: [] }, /^`tasks`, `engines` cannot change/],
   ['another head', { head_dtype: 'float32' }, /^`head_dtype` cannot change/],

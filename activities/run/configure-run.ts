@@ -10,6 +10,7 @@ import { nonRetryable } from '../temporal/non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import { isRows, rowsLabel } from '../../core/run-config/task-source.ts';
 import { readRun } from './read-run.ts';
+import { unknownRun } from './unknown-run.ts';
 import { isSameTask, runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
 
 /** The settings that never change: they define the run, or make the trials of one group alike. */
@@ -47,7 +48,7 @@ export const configureRun =
       if ('evaluation' in changes) await checkEvaluation(deps, input);
       return deps.db.transaction(async (tx) => {
         const [run] = await tx.select({ config: runs.config }).from(runs).where(eq(runs.id, runId)).for('update');
-        if (!run) throw new TrialgateError('not_found', `there is no run ${runId}`);
+        if (!run) throw await unknownRun(tx, runId);
         const config = changed(run.config, changes);
         if ('evaluation' in changes) await storeRows(tx, runId, config, deps.home);
         await tx.update(runs).set({ config }).where(eq(runs.id, runId));
@@ -71,7 +72,7 @@ async function checkEvaluation(
     if (known && !isSameTask(known, source))
       throw new TrialgateError(
         'bad_input',
-        `evaluation.tasks: the run has the rows ${rowsLabel(source)} with another prompt, reward, limit or columns: fork it (trialgate fork ${runId}@VERSION)`,
+        `evaluation.tasks: the run has the rows ${rowsLabel(source)} with another prompt, reward, limit or columns: fork it (npx trialgate fork ${runId}@VERSION)`,
       );
   }
   await checkRun(config, { home, signal: new AbortController().signal });
@@ -91,6 +92,6 @@ function refuse(runId: string, changes: unknown): void {
   const names = fixed.map((key) => `\`${key}\``).join(', ');
   throw new TrialgateError(
     'bad_input',
-    `${names} cannot change while a run is under way: fork it instead (trialgate fork ${runId}@VERSION)`,
+    `${names} cannot change while a run is under way: fork it instead (npx trialgate fork ${runId}@VERSION)`,
   );
 }

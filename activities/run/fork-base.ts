@@ -67,7 +67,7 @@ function requireSameAdapter(parent: RunConfig, config: RunConfig, from: Fork['fr
   const version = weightVersionOf(from.runId, from.version);
   throw new TrialgateError(
     'bad_input',
-    `a fork goes on with its parent's adapter: ${version} has ${of(parent)}, and the fork asks for ${of(config)}. Leave these settings, or export the version (trialgate export ${version} FOLDER) and name the folder as the \`model\` of a new run`,
+    `a fork goes on with its parent's adapter: ${version} has ${of(parent)}, and the fork asks for ${of(config)}. Leave these settings, or export the version (npx trialgate export ${version} FOLDER) and name the folder as the \`model\` of a new run`,
   );
 }
 

@@ -3,6 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { basename, dirname, extname, join, resolve } from 'node:path';
 import { parse, YAMLParseError } from 'yaml';
 import { TrialgateError } from '../../core/errors.ts';
+import { meantPath } from '../../core/nearest-path.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import {
   AGENT_NAME,
@@ -52,7 +53,8 @@ export async function loadAgent(entry: AgentEntry, bundled: string = agentsFolde
   const bytes = await readFile(file).catch(async (cause: unknown) => {
     const known = (await listAgents(bundled)).join(', ') || 'none';
     const others = isFile ? '' : ` (known agents: ${known}; one of your own is named by the path of its file)`;
-    throw new TrialgateError('bad_input', `agents: there is no ${file}${others}`, { cause });
+    const meant = isFile ? await meantPath(file) : '';
+    throw new TrialgateError('bad_input', `agents: there is no ${file}${others}${meant}`, { cause });
   });
   const { name, ...agent } = validateFile(agentFile, parseYaml(decodeUtf8(bytes, file), file), file);
   const named = basename(file, extname(file));

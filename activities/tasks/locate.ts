@@ -1,7 +1,7 @@
-import { readdir, stat } from 'node:fs/promises';
-import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
+import { stat } from 'node:fs/promises';
+import { isAbsolute, resolve } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
-import { nearest } from '../../core/nearest.ts';
+import { meantPath } from '../../core/nearest-path.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { isRowsFile } from './formats/index.ts';
 
@@ -19,9 +19,5 @@ export async function locate(folder: string): Promise<string> {
       );
   }
   const looked = isAbsolute(folder) ? '' : ` (looked at ${[...new Set(places)].join(', ')})`;
-  const [own = folder] = places;
-  const beside = await readdir(dirname(own)).catch(() => []);
-  const like = nearest(basename(own), beside);
-  const meant = like === null ? '' : `. Did you mean ${join(dirname(folder), like)}?`;
-  throw new TrialgateError('bad_input', `tasks: no folder ${folder}${looked}${meant}`);
+  throw new TrialgateError('bad_input', `tasks: no folder ${folder}${looked}${await meantPath(folder)}`);
 }

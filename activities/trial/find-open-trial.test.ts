@@ -41,7 +41,7 @@ test.each([
   async (runId, trialId) => {
     await expect(find(trialId, runId)).rejects.toMatchObject({
       type: 'bad_input',
-      message: `run ${runId} has no trial ${trialId}: "trialgate show ${runId}" lists them`,
+      message: `run ${runId} has no trial ${trialId}: "npx trialgate show ${runId}" lists them`,
     });
   },
 );

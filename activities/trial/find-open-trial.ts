@@ -22,7 +22,7 @@ export const findOpenTrial =
       if (waiting) return waiting;
       throw new TrialgateError(
         'bad_input',
-        `run ${runId} has no trial ${trialId}: "trialgate show ${runId}" lists them`,
+        `run ${runId} has no trial ${trialId}: "npx trialgate show ${runId}" lists them`,
       );
     });
 

@@ -8,18 +8,20 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate redo first')
     .action(async (runId: string, options: { detach?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ redoRun }, { connectionsOf }, { withDeployment }, { watchRun }, { shutdownSignal }] = await Promise.all([
-        import('../run/redo-run.ts'),
-        import('../config/connections.ts'),
-        import('../run/connect.ts'),
-        import('../run/watch-run.ts'),
-        import('../signals.ts'),
-      ]);
+      const [{ redoRun }, { connectionsOf }, { withDeployment }, { watchAndPrint }, { shutdownSignal }] =
+        await Promise.all([
+          import('../run/redo-run.ts'),
+          import('../config/connections.ts'),
+          import('../run/connect.ts'),
+          import('../run/train-file.ts'),
+          import('../signals.ts'),
+        ]);
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
         await redoRun(connected, runId, connectionsOf(config));
-        console.error(`run ${runId} starts its last iteration again`);
-        if (!options.detach) await watchRun(connected, runId, signal);
+        const said = `run ${runId} starts its last iteration again`;
+        console.error(options.detach ? said : `${said}; Ctrl-C ends only this watching`);
+        if (!options.detach) await watchAndPrint(connected, runId, {}, signal);
       });
     });
 }

@@ -29,9 +29,12 @@ export function register(root: Command): void {
         else if (request && cron !== undefined)
           await schedules.scheduleEvaluations(connected, request, { cron, timezone });
         else if (options.remove || cron !== undefined)
-          return command.error('error: --cron and --remove need a run, such as: trialgate schedule first --remove', {
-            exitCode: 2,
-          });
+          return command.error(
+            'error: --cron and --remove need a run, such as: npx trialgate schedule first --remove',
+            {
+              exitCode: 2,
+            },
+          );
         const all = await schedules.listSchedules(connected.client);
         console.log(
           printSchedules(request ? all.filter(({ run }) => run === request.runId) : all, options.json ?? false),

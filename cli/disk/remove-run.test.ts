@@ -48,12 +48,39 @@ test('a run that is under way is not deleted, nor is anything of it', async () =
   const group = await start('busy/0.1/1');
   const here = async () => (await histories()).filter((id) => id.startsWith('busy'));
   await until(async () => (await here()).length === 2);
-  await expect(remove('busy')).rejects.toThrow('run busy is under way (busy/0.1/1)');
+  await expect(remove('busy')).rejects.toThrow('run busy is under way: its workflow busy/0.1/1 has not ended. ');
   expect(await here()).toHaveLength(2);
   expect(await store.db.select().from(runs)).toHaveLength(1);
   await group.terminate();
 });
 
-test('a run that does not exist is not deleted', async () => {
-  await expect(remove('nobody')).rejects.toMatchObject({ code: 'not_found' });
+test.each([
+  ['held', { status: 'running' as const }, 'held', 'run held is under way. '],
+  [
+    'stuck',
+    { status: 'blocked' as const, reason: 'no reward\nthe details' },
+    'stuck',
+    'run stuck is blocked and has not ended (no reward). ',
+  ],
+  ['done', { status: 'completed' as const }, 'done/evaluate', 'run done is being evaluated. '],
+])(
+  'the refusal to delete the run %s says in which state it is, and the two commands that delete it',
+  async (runId, row, workflowId, state) => {
+    await store.db.insert(runs).values({ id: runId, config, ...row });
+    const running = [await start(workflowId), await start(`${workflowId}/0.1/0`)];
+    await until(async () => (await histories()).filter((id) => id.startsWith(runId)).length === 2);
+    await expect(remove(runId)).rejects.toMatchObject({
+      code: 'bad_input',
+      message: `${state}"npx trialgate cancel ${workflowId}" ends it, then "npx trialgate rm ${runId}" deletes the run`,
+    });
+    for (const each of running) await each.terminate();
+  },
+);
+
+test('a run that does not exist is not deleted, and the run that was probably meant is named', async () => {
+  await store.db.insert(runs).values({ id: 'somebody', config });
+  await expect(remove('sombody')).rejects.toMatchObject({
+    code: 'not_found',
+    message: 'there is no run sombody (did you mean somebody?): "npx trialgate show" lists all runs',
+  });
 });

@@ -43,7 +43,7 @@ export async function exportMetrics(
         const state = await writeTo(logger, { db, locks, home, runId, follow }, signal);
         console.log(
           state === null
-            ? `${logger.name}: a worker or another \`trialgate export-metrics\` writes run ${runId} there already`
+            ? `${logger.name}: a worker or another \`npx trialgate export-metrics\` writes run ${runId} there already`
             : `${logger.name}: has ${state.written} entries of ${state.name}`,
         );
       }),

@@ -1,6 +1,6 @@
 import { and, asc, eq, isNotNull, max, or, sql, type SQL } from 'drizzle-orm';
+import { unknownRun } from '../../activities/run/unknown-run.ts';
 import type { Database } from '../../store/database.ts';
-import { TrialgateError } from '../../core/errors.ts';
 import { groups, iterations, policyVersions, runs, trials } from '../../store/schema.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { evaluationMetrics, iterationMetrics } from './logger-metrics.ts';
@@ -70,7 +70,7 @@ export async function readRunLog(
       .where(and(eq(groups.runId, runId), eq(groups.kind, 'eval')))
       .groupBy(sql`1`, groups.policyVersion),
   ]);
-  if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists all runs`);
+  if (!run) throw await unknownRun(db, runId);
   const done = takes.filter(({ status }) => status === 'done');
   const stepOf = new Map([[0, 0], ...done.map((row) => [row.trainedVersion ?? -1, row.iteration + 1] as const)]);
   // No other version is published before the evaluation of the one before has ended.

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { meantRun } from '../../activities/run/unknown-run.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { endingSignal } from '../../workflows/messages.ts';
 import type { DeploymentClients } from './connect.ts';
@@ -12,14 +13,17 @@ const WAIT_MS = 20_000;
  * @throws TrialgateError `not_found` when no such run is under way
  */
 export async function cancelRun(
-  { client }: Pick<DeploymentClients, 'client'>,
+  { client, db }: DeploymentClients,
   runId: string,
   how = 'cancelled by a person',
 ): Promise<string> {
   const handle = client.workflow.getHandle(runId);
   const description = await handle.describe().catch(() => null);
   if (description?.status.name !== 'RUNNING')
-    throw new TrialgateError('not_found', `no run ${runId} is under way: "trialgate show" lists all runs`);
+    throw new TrialgateError(
+      'not_found',
+      `no run ${runId} is under way${await meantRun(db, runId)}: "npx trialgate show" lists all runs`,
+    );
   await handle.signal(endingSignal, { reason: how });
   await handle.cancel();
   const ended = handle.result().then(

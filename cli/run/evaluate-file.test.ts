@@ -112,7 +112,7 @@ test('a run file is evaluated although its training tasks are gone, and its serv
   ]);
   expect((await readRun(gateway.db, 'partly')).engines).toEqual(engines);
   await expect(open('partly', { file, engines }, signal)).rejects.toThrow(
-    /run partly exists: .*trialgate evaluate partly/,
+    /run partly exists: .*npx trialgate evaluate partly/,
   );
 });
 

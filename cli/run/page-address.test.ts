@@ -26,5 +26,8 @@ test('the page’s address names the view of a run or a trial, with the admin ke
   expect(await address()).toBe('http://127.0.0.1:8080/ui/#key=a%20key%20of%2B');
   expect(await address('first')).toBe('http://127.0.0.1:8080/ui/runs/first#key=a%20key%20of%2B');
   expect(await address('a/b')).toBe('http://127.0.0.1:8080/ui/trials/a%2Fb#key=a%20key%20of%2B');
-  await expect(address('none')).rejects.toMatchObject({ code: 'not_found' });
+  await expect(address('frst')).rejects.toMatchObject({
+    code: 'not_found',
+    message: expect.stringMatching(/^there is no run and no trial frst \(did you mean first\?\): /),
+  });
 });

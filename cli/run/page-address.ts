@@ -1,3 +1,4 @@
+import { meantRun } from '../../activities/run/unknown-run.ts';
 import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
 import { readTrial } from '../../store/queries/find-trials.ts';
@@ -22,6 +23,9 @@ async function viewOf(deployment: Deployment, id: string): Promise<string> {
   return withRunningStore(deployment, async (db) => {
     if (RUN_ID.test(id) && (await readRunHead(db, id))) return `runs/${encodeURIComponent(id)}`;
     if (isTrialId(id) && (await readTrial(db, id))) return `trials/${encodeURIComponent(id)}`;
-    throw new TrialgateError('not_found', `there is no run and no trial ${id}: "trialgate show" lists all runs`);
+    throw new TrialgateError(
+      'not_found',
+      `there is no run and no trial ${id}${await meantRun(db, id)}: "npx trialgate show" lists all runs`,
+    );
   });
 }

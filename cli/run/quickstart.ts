@@ -17,19 +17,28 @@ export async function quickstart(
 ): Promise<void> {
   const { config: deployment } = asked;
   wholeNumber(options.iterations, '--iterations');
-  const train = () =>
-    trainFile(join(REPOSITORY, 'quickstart.yaml'), { deployment, cancelOnFailure: true, ...options }, signal);
+  const train = (stopsAfterwards: boolean) =>
+    trainFile(
+      join(REPOSITORY, 'quickstart.yaml'),
+      { deployment, cancelOnFailure: true, stopsAfterwards, ...options },
+      signal,
+    );
   await requireMachine(asked);
   await installWithProgress({ device: deployment.device, python: deployment.python }, signal);
-  if (livingState(deployment.home)?.status === 'ready') return void (await train());
+  if (livingState(deployment.home)?.status === 'ready') return void (await train(false));
   await requireEngineModel(deployment, signal);
   const progress = stackProgress();
   const stack = await startStack({ ...asked, onChange: progress.show }, signal).finally(progress.end);
   for (const note of stack.state().notes) console.error(`note: ${note}`);
   try {
-    await train();
+    await train(true);
   } finally {
     await stack.stop();
   }
-  console.error('next: `npx trialgate up`, then train your own agent (docs/getting-started.md)');
+  console.error(
+    'next: `npx trialgate up`, then train your own agent (docs/getting-started.md). One that uses tools needs',
+  );
+  console.error(
+    "`npx trialgate up --engine-args '--enable-auto-tool-choice --tool-call-parser NAME'`: NAME depends on the model",
+  );
 }

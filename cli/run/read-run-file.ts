@@ -1,10 +1,11 @@
-import { readFile } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
+import { readFile, stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
 import { parseDocument } from 'yaml';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { resolvePaths } from '../../activities/run/resolve-paths.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { meantPath } from '../../core/nearest-path.ts';
 import { decodeUtf8 } from '../../core/utf8.ts';
 
 /**
@@ -12,8 +13,8 @@ import { decodeUtf8 } from '../../core/utf8.ts';
  * @throws TrialgateError `bad_input` with the file, and the line or the field.
  */
 export async function readRunFile(path: string, changes: Partial<RunConfig> = {}): Promise<RunConfig> {
-  const bytes = await readFile(path).catch((error: unknown) => {
-    throw new TrialgateError('bad_input', `cannot read the run file ${path}`, { cause: error });
+  const bytes = await readFile(path).catch(async (error: unknown) => {
+    throw new TrialgateError('bad_input', await whyUnread(path), { cause: error });
   });
   const document = parseDocument(decodeUtf8(bytes, path));
   const [fault] = document.errors;
@@ -26,4 +27,12 @@ export async function readRunFile(path: string, changes: Partial<RunConfig> = {}
     );
   }
   return resolvePaths(parseRunConfig({ ...raw, ...changes }, path), dirname(resolve(path)));
+}
+
+async function whyUnread(path: string): Promise<string> {
+  const found = await stat(path).catch(() => null);
+  if (found === null) return `there is no run file ${path}${await meantPath(path)}`;
+  return found.isDirectory()
+    ? `${path} is a folder: name the run file in it, such as ${join(path, 'run.yaml')}`
+    : `cannot read the run file ${path}`;
 }

@@ -20,7 +20,8 @@ export async function redoRun({ client, db }: DeploymentClients, runId: string, 
   const description = await client.workflow
     .getHandle(runId)
     .describe()
-    .catch((error: unknown) => {
+    .catch(async (error: unknown) => {
+      await readRun(db, runId);
       throw new TrialgateError('not_found', `Temporal knows no run ${runId}`, { cause: error });
     });
   const execution = { workflowId: runId, runId: description.runId };
@@ -59,7 +60,7 @@ async function resetTo(
   await client.workflowService.resetWorkflowExecution({
     namespace: client.options.namespace,
     workflowExecution,
-    reason: 'trialgate redo',
+    reason: 'redo by a person',
     requestId: randomUUID(),
     workflowTaskFinishEventId,
     resetReapplyType: ResetReapplyType.RESET_REAPPLY_TYPE_NONE,

@@ -71,6 +71,6 @@ async function finishedTake(db: Database, runId: string, iteration: number) {
   if (row) return row;
   throw new TrialgateError(
     'bad_input',
-    `run ${runId} has not finished an iteration ${iteration}: "trialgate show ${runId}" lists its iterations`,
+    `run ${runId} has not finished an iteration ${iteration}: "npx trialgate show ${runId}" lists its iterations`,
   );
 }

@@ -79,7 +79,7 @@ function throwDeadline(error: unknown): void {
   if (isGrpcDeadlineError(error))
     throw new TrialgateError(
       'missing_prerequisite',
-      `the run has not ended after ${ENDING_MS / 1000} s: check that its workers run ("trialgate status"), then resume it again`,
+      `the run has not ended after ${ENDING_MS / 1000} s: check that its workers run ("npx trialgate status"), then resume it again`,
       { cause: error },
     );
 }

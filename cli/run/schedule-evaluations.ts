@@ -34,7 +34,7 @@ export async function scheduleEvaluations(
     if (error instanceof ScheduleAlreadyRunning) {
       throw new TrialgateError(
         'bad_input',
-        `run ${request.runId} has a schedule: "trialgate schedule ${request.runId} --remove" first`,
+        `run ${request.runId} has a schedule: "npx trialgate schedule ${request.runId} --remove" first`,
         { cause: error },
       );
     }

@@ -17,11 +17,11 @@ test('a new run is refused before it starts when its name has a wrong form, or a
   await store.db.insert(runs).values({ id: 'recorded', config });
   await expect(requireFreeRun(connected, 'recorded')).rejects.toMatchObject({
     code: 'bad_input',
-    message: 'run recorded exists: choose another --run, or "trialgate resume recorded"',
+    message: 'run recorded exists: choose another --run, or "npx trialgate resume recorded"',
   });
-  await expect(requireFreeRun(connected, 'recorded', 'evaluate')).rejects.toThrow('"trialgate evaluate recorded"');
+  await expect(requireFreeRun(connected, 'recorded', 'evaluate')).rejects.toThrow('"npx trialgate evaluate recorded"');
   const handle = await startRun(environment.client, 'started', config);
-  const refusal = 'run started exists: choose another --run, or "trialgate resume started"';
+  const refusal = 'run started exists: choose another --run, or "npx trialgate resume started"';
   await expect(startRun(environment.client, 'started', config)).rejects.toThrow(refusal);
   await expect(requireFreeRun(connected, 'started')).rejects.toThrow(refusal);
   await handle.terminate();

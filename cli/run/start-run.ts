@@ -62,6 +62,6 @@ async function isKnown(client: Client, runId: string): Promise<boolean> {
 type ForNamed = 'resume' | 'evaluate';
 
 const nameTaken = (runId: string, { verb = 'resume', cause }: { verb?: ForNamed; cause?: unknown }): TrialgateError =>
-  new TrialgateError('bad_input', `run ${runId} exists: choose another --run, or "trialgate ${verb} ${runId}"`, {
+  new TrialgateError('bad_input', `run ${runId} exists: choose another --run, or "npx trialgate ${verb} ${runId}"`, {
     cause,
   });

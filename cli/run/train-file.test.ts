@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { INSTALLS } from '../folders.ts';
 import { identify } from '../supervisor/processes.ts';
 import { writeState } from '../supervisor/state.ts';
@@ -30,6 +30,20 @@ test('a run with a misspelt model or a wrong name is refused before anything is 
     });
     expect(hub.asked).toHaveLength(1);
     await expect(train('a b')).rejects.toThrow(/^run id "a b": use letters/);
+  } finally {
+    await remove();
+  }
+});
+
+test('a run that starts without a check says at once what was not tried', async ({ signal }) => {
+  const { config: deployment, home, remove } = await temporaryDeployment({ TRIALGATE_TEMPORAL_ADDRESS: '127.0.0.1:9' });
+  const said = vi.spyOn(console, 'error').mockReturnValue();
+  onTestFinished(() => void vi.restoreAllMocks());
+  try {
+    const file = join(home, 'run.json');
+    await writeFile(file, JSON.stringify({ model: 'm', tasks: [resolve('tasks/train/add')], iterations: 1 }));
+    await trainFile(file, { deployment, check: false }, signal).catch(() => {});
+    expect(said.mock.calls).toEqual([[expect.stringMatching(/^WARNING: --no-check: .* is blocked after its start$/)]]);
   } finally {
     await remove();
   }

@@ -4,7 +4,7 @@ import { checkRun, installPackages } from '../../activities/run/check-run.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { requireRunId } from '../../core/ids.ts';
-import { readRunRecord } from '../show/run-record.ts';
+import { readRunRecord, type RunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
@@ -30,9 +30,14 @@ export type TrainOptions = {
   detach?: boolean;
   json?: boolean;
   cancelOnFailure?: boolean;
+  /** True when the caller stops the deployment at the run's end, so that no command can be advised that needs it. */
+  stopsAfterwards?: boolean;
   /** False starts the run without asking its engines and trying its agents. */
   check?: boolean;
 };
+
+const UNCHECKED =
+  'WARNING: --no-check: neither the model and the engines nor agents and verifiers were tried. If one of them cannot work, the run is blocked after its start';
 
 /** Starts a run and watches it. Ctrl-C ends only the watching. With `cancelOnFailure` a run that does not complete is cancelled, so that it releases its engines. */
 export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
@@ -46,6 +51,7 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
   requireRunId(runId);
   await checkLoggers(config.loggers);
   await checkRun(config, null);
+  if (!check) console.error(UNCHECKED);
   // The model of a deployment without a supervisor here is on other machines.
   if (check && livingState(home) !== null)
     await requireModel(config.model, { home, override: ', or start the run with --no-check' }, signal);
@@ -80,11 +86,11 @@ async function tryAll(db: Database, config: RunConfig, deployment: Deployment, s
   console.error(await tryBeforeStart(config, place, signal));
 }
 
-/** Watches a run and prints its record when it has completed. */
+/** Watches a run, and prints its record and the next commands when it has completed. */
 export async function watchAndPrint(
   connected: DeploymentClients,
   runId: string,
-  options: { json?: boolean; cancelOnFailure?: boolean },
+  options: Pick<TrainOptions, 'json' | 'cancelOnFailure' | 'stopsAfterwards'>,
   signal: AbortSignal,
 ): Promise<void> {
   try {
@@ -103,6 +109,13 @@ export async function watchAndPrint(
   }
   const record = await readRunRecord(connected.db, runId);
   console.log(options.json ? JSON.stringify(record, null, 2) : runTable(record));
+  if (!options.json && !options.stopsAfterwards) console.error(nextCommands(record));
+}
+
+function nextCommands({ run, iterations }: Pick<RunRecord, 'run' | 'iterations'>): string {
+  const isTrained = iterations.some(({ trained_version: version }) => version !== null);
+  const open = `npx trialgate open ${run} (curves and transcripts)`;
+  return `next: ${open}${isTrained ? `, npx trialgate export ${run} FOLDER (the trained model)` : ''}`;
 }
 
 export function wholeNumber(text: string, flag: string): number {

@@ -37,6 +37,7 @@ import { readEngineWait } from '../../store/queries/read-engine-wait.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import type { Outcome } from '../../store/schema.ts';
+import { requireOneTask } from './require-one-task.ts';
 
 export type Tryout = {
   /** A task's folder, or a row: `train.jsonl#17`. */
@@ -218,9 +219,9 @@ async function runAndVerify(
 /** Finds a task's folder, or the row of a source that the settings name. */
 export async function findTask(named: string, config: RunConfig, home: string): Promise<Task> {
   const row = parseRowTask(named);
-  return row === null
-    ? loadTask(named, { hasImages: hasImages(config.sandbox) })
-    : readRowTask(named, row, config, cacheOf(home));
+  if (row !== null) return readRowTask(named, row, config, cacheOf(home));
+  await requireOneTask(named);
+  return loadTask(named, { hasImages: hasImages(config.sandbox) });
 }
 
 /** Limits agent and verifier to the deadline of a run's trials. */

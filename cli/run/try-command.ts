@@ -4,6 +4,7 @@ import { rewardsOf } from '../../activities/rollout/rewards-of.ts';
 import { readRun } from '../../activities/run/read-run.ts';
 import { isForRuns } from '../../core/engine-url.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { meantPath } from '../../core/nearest-path.ts';
 import { isAgentPath } from '../../core/run-config/agent-file.ts';
 import { parseRowTask } from '../../core/run-config/task-source.ts';
 import { runConfig, type RunConfig } from '../../core/run-config/run-config.ts';
@@ -37,7 +38,10 @@ export async function tryCommand(deployment: Deployment, options: Options, signa
   if (engine === undefined) return tryAt(deployment, deployment, { ...options, keep }, signal);
   requireEngineUrl(engine);
   if (run !== undefined && !isRunFile(run))
-    throw new TrialgateError('bad_input', `--run: with --engine it is a run file, and there is no file ${run}`);
+    throw new TrialgateError(
+      'bad_input',
+      `--run: with --engine it is a run file, and there is no file ${run}${await meantPath(run)}`,
+    );
   const config = await settingsOfTrials(null, run);
   const relay = connectionsOf(deployment);
   if (isForRuns(engine))

@@ -25,8 +25,8 @@ export async function tryWithoutEngine(
 ): Promise<boolean> {
   const { home } = place;
   const prepared = await prepareTryout(tryout, place, signal);
-  const { task, agent, backend, image, verifier } = prepared;
-  place.report(`agent ${agent.name} and task ${task.name}: without an engine`);
+  const { task, backend, image, verifier } = prepared;
+  place.report(announcement(prepared));
   const key = { trialId: `try-${randomUUID().slice(0, 8)}`, attempt: 1 };
   try {
     const sandbox = await createSandbox({ home, ...key, task, backend, image, signal });
@@ -40,6 +40,16 @@ export async function tryWithoutEngine(
   } finally {
     await destroySandbox({ home, ...key, backend, verifier: verifier?.backend });
   }
+}
+
+/** Says what is tried, and why no more. */
+function announcement({ task, agent }: PreparedTryout): string {
+  const ofAgent = importOnly(agent) === null ? 'is not run' : 'is imported and not run';
+  const judging =
+    task.kind === 'folder'
+      ? `the verifier of task ${task.name} judges the untouched task`
+      : `the reward of ${task.name} judges an empty reply`;
+  return `agent ${agent.name} ${ofAgent}, because no engine can be asked now; ${judging}`;
 }
 
 async function importAgent(

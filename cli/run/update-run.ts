@@ -22,11 +22,11 @@ export async function updateRun(client: Client, runId: string, update: string, a
 
 function explain(error: unknown, runId: string): unknown {
   if (error instanceof WorkflowNotFoundError) {
-    const message = `run ${runId} is not under way: "trialgate show ${runId}" shows its state, "trialgate resume ${runId}" continues it`;
+    const message = `run ${runId} is not under way: "npx trialgate show ${runId}" shows its state, "npx trialgate resume ${runId}" continues it`;
     return new TrialgateError('not_found', message, { cause: error });
   }
   if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-    const message = `run ${runId} did not answer within ${ANSWER_MS / 1000} s: does its workflow worker run? ("trialgate status")`;
+    const message = `run ${runId} did not answer within ${ANSWER_MS / 1000} s: does its workflow worker run? ("npx trialgate status")`;
     return new TrialgateError('missing_prerequisite', message, { cause: error });
   }
   if (!(error instanceof WorkflowUpdateFailedError)) return error;

@@ -1,4 +1,6 @@
 import { expect, onTestFinished, test, vi } from 'vitest';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { iterations, policyVersions, runs } from '../../store/schema.ts';
 import { until } from '../../tests/support/harness/until.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
@@ -20,4 +22,54 @@ test('who watches a run reads that it is being prepared, and after Ctrl-C that i
   expect(said.mock.calls).toEqual([
     [expect.stringMatching(/^run soon goes on: "npx trialgate resume soon" watches it again/)],
   ]);
+});
+
+const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
+
+/** Watches a run of this name and status to its end. Returns what was printed. */
+async function watched(
+  id: string,
+  status: 'completed' | 'blocked',
+  { isTrained = false, ...options }: Parameters<typeof watchAndPrint>[2] & { isTrained?: boolean } = {},
+) {
+  vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  const said = vi.spyOn(console, 'error').mockReturnValue();
+  const printed = vi.spyOn(console, 'log').mockReturnValue();
+  await store.db.insert(runs).values({ id, config, status, reason: 'no reward' });
+  if (isTrained) {
+    const take = { runId: id, iteration: 0, take: 1 };
+    await store.db.insert(iterations).values({ ...take, status: 'done', policyVersion: 0, trainedVersion: 1 });
+    const made = {
+      version: 1,
+      stepKey: 'k',
+      checkpoint: '/c',
+      checkpointSha256: 's',
+      canary: { token_ids: [], logprobs: [] },
+    };
+    await store.db.insert(policyVersions).values({ ...take, ...made });
+  }
+  const connected = { client: environment.client, db: store.db };
+  await watchAndPrint(connected, id, options, new AbortController().signal).catch(() => {});
+  const found = { said: said.mock.calls.flat(), printed: printed.mock.calls.flat() };
+  vi.restoreAllMocks();
+  return found;
+}
+
+test('who watched a run to its end reads its table and the next commands, of which one needs a trained version', async () => {
+  const { said, printed } = await watched('untrained', 'completed');
+  expect(printed).toEqual(['no iteration yet']);
+  expect(said).toEqual(['next: npx trialgate open untrained (curves and transcripts)']);
+  const trained = await watched('trained', 'completed', { isTrained: true });
+  expect(trained.printed).toEqual([expect.stringContaining('pass rate')]);
+  expect(trained.said).toEqual([
+    'next: npx trialgate open trained (curves and transcripts), npx trialgate export trained FOLDER (the trained model)',
+  ]);
+});
+
+test('no next command is named with --json, when the deployment stops afterwards, or when the run did not complete', async () => {
+  const { said, printed } = await watched('as-json', 'completed', { json: true });
+  expect(said).toEqual([]);
+  expect(JSON.parse(String(printed[0]))).toMatchObject({ run: 'as-json' });
+  expect((await watched('stops', 'completed', { stopsAfterwards: true })).said).toEqual([]);
+  expect((await watched('stuck', 'blocked')).said).toEqual([]);
 });

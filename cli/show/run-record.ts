@@ -1,8 +1,8 @@
 import { and, asc, count, eq, inArray, type SQL } from 'drizzle-orm';
 import { readRun } from '../../activities/run/read-run.ts';
+import { unknownRun } from '../../activities/run/unknown-run.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import type { Database } from '../../store/database.ts';
-import { TrialgateError } from '../../core/errors.ts';
 import {
   attempts,
   batches,
@@ -88,7 +88,7 @@ export type RunRecord = {
  */
 export async function readRunRecord(db: Database, runId: string, only?: SQL): Promise<RunRecord> {
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
-  if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists all runs`);
+  if (!run) throw await unknownRun(db, runId);
   const { reward_weights: weights } = await readRun(db, runId);
   const counted =
     only &&

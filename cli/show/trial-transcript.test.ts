@@ -110,4 +110,8 @@ test('`show` of an unknown name says that there is neither a run nor a trial, an
   await expect(show(store.db, 'nosuchrun', false, async () => null)).rejects.toThrow(
     'there is neither a run nor a trial nosuchrun: "npx trialgate show" lists the runs, "npx trialgate trials RUN"',
   );
+  await store.db.insert(runs).values({ id: 'suchrun', config: {} });
+  await expect(show(store.db, 'suchrum', false, async () => null)).rejects.toThrow(
+    'there is neither a run nor a trial suchrum (did you mean suchrun?): ',
+  );
 });

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { JsonObject } from '../../core/json.ts';
 import type { Database } from '../../store/database.ts';
 import { readRun } from '../../activities/run/read-run.ts';
+import { meantRun } from '../../activities/run/unknown-run.ts';
 import { agentName } from '../../activities/sandbox/agent-name.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { toolParserAdvice } from '../../core/restart-engine.ts';
@@ -43,7 +44,7 @@ export async function readTrialRecord(db: Database, trialId: string) {
   if (!trial)
     throw new TrialgateError(
       'not_found',
-      `there is neither a run nor a trial ${trialId}: "npx trialgate show" lists the runs, "npx trialgate trials RUN" the trials of one`,
+      `there is neither a run nor a trial ${trialId}${await meantRun(db, trialId)}: "npx trialgate show" lists the runs, "npx trialgate trials RUN" the trials of one`,
     );
   const tried = await db.select().from(attempts).where(eq(attempts.trialId, trialId)).orderBy(asc(attempts.attempt));
   const made = (await Promise.all(tried.map(({ attempt }) => readCalls(db, { trialId, attempt }))))

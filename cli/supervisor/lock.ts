@@ -19,7 +19,7 @@ export async function lockDeployment(home: string, signal: AbortSignal): Promise
     if (state !== null && state.status !== 'stopped')
       throw new TrialgateError(
         'pool_busy',
-        `Trialgate is already up in ${home}: \`trialgate status\` shows it, \`trialgate down\` stops it`,
+        `Trialgate is already up in ${home}: \`npx trialgate status\` shows it, \`npx trialgate down\` stops it`,
       );
     if (Date.now() > end)
       throw new TrialgateError(

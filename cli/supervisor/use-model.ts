@@ -57,7 +57,7 @@ function requireOwnEngine(home: string, model: string): StackState {
   if (!state.components.some(({ name }) => name === 'vllm'))
     throw new TrialgateError(
       'bad_input',
-      `this deployment did not start its engines (${state.engines.join(', ') || '`trialgate engine list` lists them'}): start vLLM there with ${model} yourself, as docs/getting-started.md says`,
+      `this deployment did not start its engines (${state.engines.join(', ') || '`npx trialgate engine list` lists them'}): start vLLM there with ${model} yourself, as docs/getting-started.md says`,
     );
   return state;
 }

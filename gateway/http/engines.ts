@@ -57,9 +57,14 @@ function requireChangeable(row: ReplicaRow | null, url: string, change: keyof ty
   if (change === 'join' && (foundBy !== 'nobody' || !isRelayed(url))) return;
   if (change === 'join') throw refused(`engine ${url} joins when its relay worker dials the gateway`);
   if (foundBy === 'nobody')
-    throw new Failure(404, 'not_found', `the deployment has no engine ${url}: \`trialgate engine list\` lists them`, {
-      retryable: false,
-    });
+    throw new Failure(
+      404,
+      'not_found',
+      `the deployment has no engine ${url}: \`npx trialgate engine list\` lists them`,
+      {
+        retryable: false,
+      },
+    );
   if (change === 'drain' || foundBy === 'hand') return;
   throw refused(
     isRelayed(url)

@@ -136,5 +136,5 @@ def require_same(lora: Lora | None, of_checkpoint: Lora | None) -> None:
         return
     found, wanted = (str(each) if each else "no adapter" for each in (of_checkpoint, lora))
     what = f"the version to start from has {found}, and the run file asks for {wanted}"
-    how = "set what the version has, or export it (`trialgate export`) and name the folder as the `model` of a new run"
+    how = "set what the version has, or `npx trialgate export` it and name the folder as the `model` of a new run"
     raise GpuWorkerError("BadSettings", f"{what}: {how}")

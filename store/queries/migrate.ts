@@ -42,7 +42,7 @@ async function requireOurMigrations(tx: Transaction): Promise<void> {
   throw new TrialgateError(
     'missing_prerequisite',
     'the tables of this database were made by a version of Trialgate whose migrations differ, so they cannot be brought up to date and were left as they are. ' +
-      'Export what you need with that version (`trialgate show RUN --json`, or `GET /sessions/export` of its gateway), then let this one start with an empty database: ' +
+      'Export what you need with that version (`npx trialgate show RUN --json`, or `GET /sessions/export` of its gateway), then let this one start with an empty database: ' +
       'another TRIALGATE_HOME, or another TRIALGATE_DATABASE_URL',
   );
 }

@@ -132,7 +132,7 @@ test('a rescoring trains on the finished batch from the batch’s parent version
 test.each([
   [
     { iteration: 2, weights: {} },
-    'run first has not finished an iteration 2: "trialgate show first" lists its iterations',
+    'run first has not finished an iteration 2: "npx trialgate show first" lists its iterations',
   ],
   [
     { iteration: 1, weights: { test: 1, style: 1 } },

@@ -184,12 +184,12 @@ test('a run that a person cancels ends as cancelled, and a run that is not under
     async () => {
       await startRun(client, 'unwanted', config);
       await until(() => held.size === 2);
-      expect(await cancelRun({ client }, 'unwanted')).toMatch(/^run unwanted is cancelled; .*resume unwanted$/);
+      expect(await cancelRun({ client, db }, 'unwanted')).toMatch(/^run unwanted is cancelled; .*resume unwanted$/);
       const [run] = await db.select().from(runs).where(eq(runs.id, 'unwanted'));
       expect(run?.status).toBe('cancelled');
       expect(run?.reason).toBe('cancelled by a person');
-      await expect(cancelRun({ client }, 'unwanted')).rejects.toThrow(/no run unwanted is under way/);
-      await expect(cancelRun({ client }, 'nobody')).rejects.toThrow(/no run nobody is under way/);
+      await expect(cancelRun({ client, db }, 'unwanted')).rejects.toThrow(/no run unwanted is under way/);
+      await expect(cancelRun({ client, db }, 'nobody')).rejects.toThrow(/no run nobody is under way/);
     },
   );
 });

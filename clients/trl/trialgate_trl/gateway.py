@@ -40,7 +40,7 @@ class Gateway:
                 if error.status in (401, 403):
                     raise RolloutError(
                         f"the gateway at {self.url} refuses the key ({error}): set TRIALGATE_ADMIN_KEY to the "
-                        "deployment's admin key, which `trialgate up` and `trialgate gateway` say where to find"
+                        "deployment's admin key, which `npx trialgate up` and `npx trialgate gateway` say where to find"
                     ) from error
                 if error.status < 500 and error.code != "no_trialgate":
                     raise

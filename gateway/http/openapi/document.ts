@@ -61,7 +61,7 @@ export function openApiDocument(version: string) {
         run: {
           type: 'http',
           scheme: 'bearer',
-          description: 'The key of one run; `trialgate key RUN` prints it',
+          description: 'The key of one run; `npx trialgate key RUN` prints it',
         },
         trial: {
           type: 'http',
