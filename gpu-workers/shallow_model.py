@@ -17,10 +17,7 @@ WEIGHTS = "model.safetensors"
 
 
 def cut(source: Path, target: Path, layers: int) -> None:
-    target.mkdir(parents=True)
-    for file in source.iterdir():
-        if file.is_file() and file.name not in ("config.json", WEIGHTS):
-            shutil.copy(file, target)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("config.json", WEIGHTS))
     config = json.loads((source / "config.json").read_text())
     (target / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
     kept = {name: tensor for name, tensor in load_file(source / WEIGHTS).items() if _layer(name) < layers}
