@@ -30,9 +30,20 @@ export async function main(argv: string[], registers = verbs): Promise<number> {
     await program(registers).parseAsync(argv, { from: 'user' });
     return Number(process.exitCode ?? EXIT.done);
   } catch (error) {
-    if (!(error instanceof CommanderError)) return report(error);
+    if (!(error instanceof CommanderError)) {
+      const code = report(error);
+      if (code === EXIT.missingPrerequisite) await tellOfInstall();
+      return code;
+    }
     return error.exitCode === 0 ? EXIT.done : EXIT.badInput;
   }
+}
+
+/** What is missing may be on its way. */
+async function tellOfInstall(): Promise<void> {
+  const { otherInstall } = await import('./install/other-install.ts');
+  const other = otherInstall();
+  if (other !== null) console.error(other);
 }
 
 /** Runs the `trialgate` command, or another with the given verbs, in this process and exits. */

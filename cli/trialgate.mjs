@@ -11,7 +11,9 @@ if (olderThan(OLDEST_NODE)) {
   console.error(`error: Trialgate needs Node ${OLDEST_NODE.join('.')} or newer, this is ${process.version}`);
   process.exit(MISSING_PREREQUISITE);
 } else if (!existsSync(node)) {
-  console.error('error: the npm packages are not installed. Run `npm ci` in the repository (or `npm run quickstart`).');
+  console.error(
+    'error: the npm packages are not installed. Run `npm ci` in the repository (or `npm run quickstart`). If another terminal installs them now, wait until it has ended.',
+  );
   process.exit(MISSING_PREREQUISITE);
 } else if (runsTypeScript()) {
   const { start } = await import('./main.ts');

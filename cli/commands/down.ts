@@ -3,12 +3,18 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('down'), ['home'])
-    .description('stop all processes of the deployment; data stays')
+    .description('stop all processes of the deployment; data stays, and runs go on after `up`')
     .addHelpText('after', '\nExample:\n  $ npx trialgate down')
     .action(async (_options: unknown, command: Command) => {
-      const { config } = await settingsOf(command);
-      const { down } = await import('../supervisor/down.ts');
+      const asked = await settingsOf(command);
+      const { config } = asked;
+      const [{ down }, { runsAtStop }] = await Promise.all([
+        import('../supervisor/down.ts'),
+        import('../supervisor/runs-at-stop.ts'),
+      ]);
+      const stopped = await runsAtStop(asked);
       const ended = await down(config.home);
       console.log(ended.length ? `stopped ${ended.join(', ')}` : `nothing was running in ${config.home}`);
+      for (const line of stopped) console.log(line);
     });
 }

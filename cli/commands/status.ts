@@ -21,7 +21,7 @@ export function register(root: Command): void {
         state?.status === 'ready' ? await readStore(config) : { warnings: [], queue: null };
       const { loggerWarnings } = await import('../log/logger-state.ts');
       const warnings = [...ofStore, ...loggerWarnings(config.home)];
-      const run = queue?.owner ? await readRunStatus(config, queue.owner) : null;
+      const run = queue?.owner ? await readRunStatus(config, queue.owner, queue.waiting.length > 0) : null;
       if (options.json) console.log(JSON.stringify(state && { ...state, warnings, queue, ...run?.data }, null, 2));
       else if (state) {
         printStatus(state);
@@ -29,7 +29,10 @@ export function register(root: Command): void {
         if (queue !== null) console.log(queueLine(queue));
         for (const line of run?.lines ?? []) console.log(line);
         console.log(await diskLine(config.home));
-      } else console.log(`nothing was started in ${config.home} yet: npx trialgate up`);
+      } else {
+        const { otherInstall } = await import('../install/other-install.ts');
+        console.log(`nothing was started in ${config.home} yet: ${otherInstall() ?? 'npx trialgate up'}`);
+      }
       if (!options.json) for (const warning of warnings) console.log(`WARNING: ${warning}`);
       if (state?.status !== 'ready' || state.components.some(({ status }) => status !== 'ready'))
         process.exitCode = EXIT.failed;
@@ -56,9 +59,17 @@ async function readStore(config: Deployment): Promise<{ warnings: string[]; queu
 }
 
 /** Asks the run that has the engines what it does. Null: it does not answer. */
-async function readRunStatus(config: Deployment, runId: string) {
-  const [{ queryStatus }, { statusLine }, { trialWaitsLine }, { readEngines }, { memoryShortage }] = await Promise.all([
+async function readRunStatus(config: Deployment, runId: string, isAwaited: boolean) {
+  const [
+    { queryStatus },
+    { engineHolder, holderText },
+    { statusLine },
+    { trialWaitsLine },
+    { readEngines },
+    { memoryShortage },
+  ] = await Promise.all([
     import('../run/query-status.ts'),
+    import('../run/engine-holder.ts'),
     import('../run/run-progress.ts'),
     import('../run/trial-waits.ts'),
     import('../engines/engines.ts'),
@@ -72,9 +83,10 @@ async function readRunStatus(config: Deployment, runId: string) {
   const calls = engines && engines.reduce((sum, { calls_in_flight: ofOne }) => sum + ofOne, 0);
   const shortage = config.wait_for_memory ? memoryShortage(false) : null;
   const waits = status.trial_waits && trialWaitsLine(status.trial_waits, calls, shortage);
+  const holder = isAwaited ? engineHolder(runId, status) : null;
   return {
     data: { run: status, calls_in_flight: calls, memory_shortage: shortage },
-    lines: [statusLine(status), ...(waits ? [waits] : [])],
+    lines: [statusLine(status), ...(holder ? [`others wait: ${holderText(holder)}`] : []), ...(waits ? [waits] : [])],
   };
 }
 

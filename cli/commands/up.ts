@@ -22,6 +22,7 @@ export function register(root: Command): void {
         { printStatus },
         { pageUrl },
         { requireMachine },
+        { warnOfSettingsNotGiven },
       ] = await Promise.all([
         import('../signals.ts'),
         import('../supervisor/state.ts'),
@@ -31,6 +32,7 @@ export function register(root: Command): void {
         import('../supervisor/print.ts'),
         import('../run/page-address.ts'),
         import('../doctor/require-machine.ts'),
+        import('../supervisor/settings-not-given.ts'),
       ]);
       const signal = shutdownSignal();
       // A deployment that runs is not changed, so nothing is installed for other settings.
@@ -40,7 +42,10 @@ export function register(root: Command): void {
         // The refusal of other settings names the command that switches to this model.
         if (asked.flags.model !== undefined) await requireEngineModel(config, signal);
         requireSameSettings(asked, running);
-      } else await requireMachine(asked, { installs: options.install });
+      } else {
+        warnOfSettingsNotGiven(asked);
+        await requireMachine(asked, { installs: options.install });
+      }
       if (options.install) {
         const { installWithProgress } = await import('../install/install.ts');
         await installWithProgress({ device: config.device, python: config.python }, signal);

@@ -5,13 +5,15 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** Returns the bytes that a file or folder takes on disk, or 0 after `timeout` milliseconds. A file with several names counts once. */
-export async function diskUse(path: string, timeout = 0): Promise<number> {
+/** Returns the bytes that files or folders take on disk, or 0 after `timeout` milliseconds. A file with several names counts once. */
+export async function diskUse(paths: string | readonly string[], timeout = 0): Promise<number> {
+  if (paths.length === 0) return 0;
   // `du` ends with an error when a file vanishes while it counts, and still prints the sum.
-  const { stdout } = await run('du', ['-sk', '--', path], { timeout }).catch((error: unknown) => ({
+  const { stdout } = await run('du', ['-skc', '--', ...[paths].flat()], { timeout }).catch((error: unknown) => ({
     stdout: error instanceof Error && 'stdout' in error ? String(error.stdout) : '',
   }));
-  return 1024 * Number(/^\d+/.exec(stdout)?.[0] ?? 0);
+  // The last line is the sum.
+  return 1024 * Number(/^\d+/.exec(stdout.trimEnd().split('\n').at(-1) ?? '')?.[0] ?? 0);
 }
 
 /** Returns the bytes of each folder of a deployment, the largest first. */
@@ -30,7 +32,7 @@ export async function diskLine(home: string): Promise<string> {
   const { bavail, bsize } = await statfs(home);
   const total = used.reduce((sum, { bytes }) => sum + bytes, 0);
   const largest = used.slice(0, 4).map(({ folder, bytes }) => `${folder} ${sizeOf(bytes)}`);
-  return `disk: ${sizeOf(total)} in ${home} (${largest.join(', ')}), ${sizeOf(bavail * bsize)} free; \`npx trialgate gc --dry-run\` lists what can go`;
+  return `disk: ${sizeOf(total)} in ${home} (${largest.join(', ')}), ${sizeOf(bavail * bsize)} free; \`npx trialgate gc --dry-run\` lists what can go, and what each run uses`;
 }
 
 export function sizeOf(bytes: number): string {

@@ -14,6 +14,7 @@ import { runTable } from '../show/run-table.ts';
 import { findGarbage, removeGarbage } from './collect-garbage.ts';
 import { sizeOf, useByFolder } from './disk-use.ts';
 import { exportPolicy } from './export-policy.ts';
+import { keptByRuns, useByRun } from './use-by-run.ts';
 
 const { signal } = new AbortController();
 const store = useDatabase();
@@ -190,6 +191,23 @@ test('a checkpoint from which a fork computes the trainer state of its version 0
     'linked-1',
     'linked-2',
   ]);
+});
+
+test('the disk’s use is given by run, the most first, with the command that deletes one', async () => {
+  expect(keptByRuns(await useByRun(store.db, home))).toBe('no run has checkpoints here');
+  await runWith('small', [0]);
+  await runWith('large', [0, 1]);
+  await store.db.insert(runs).values({ id: 'none', config });
+  await write('checkpoints/large-1/model.safetensors', 'x'.repeat(3_000_000));
+  const used = await useByRun(store.db, home);
+  expect(used).toMatchObject([
+    { run: 'large', checkpoints: 2 },
+    { run: 'small', checkpoints: 1 },
+    { run: 'none', bytes: 0 },
+  ]);
+  expect(keptByRuns(used)).toMatch(
+    /^2 runs use [23]\.\d MiB for checkpoints and batches: `npx trialgate rm RUN` deletes a run that has ended/,
+  );
 });
 
 test('the disk’s use is given by folder, the largest first, in units that people read', async () => {

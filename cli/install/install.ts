@@ -7,6 +7,7 @@ import { makePrivate } from '../private-folder.ts';
 import { progressLine } from '../progress.ts';
 import { deviceOf } from '../supervisor/device.ts';
 import { awaitLock } from '../../core/lock.ts';
+import { lockOwner } from '../supervisor/socket-owner.ts';
 import { forget, isDone, markDone, wasRun } from './stamps.ts';
 import { discardTorn, stepsFor, type Step } from './steps.ts';
 
@@ -36,7 +37,12 @@ export async function install(
   if (openSteps(options, device).length === 0) return { done, notMade };
   const report = (progress: InstallProgress): void => options.onProgress?.(progress);
   const lock = await awaitLock(INSTALLS.root, 'install', signal, () =>
-    report({ step: 0, steps: 0, title: 'waiting', line: 'another installation is running' }),
+    report({
+      step: 0,
+      steps: 0,
+      title: 'waiting',
+      line: `${lockOwner(INSTALLS.root, 'install') ?? 'another process'} installs here now`,
+    }),
   );
   try {
     discardTorn();

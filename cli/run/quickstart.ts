@@ -1,17 +1,18 @@
 import { join } from 'node:path';
-import type { ResolvedConfig } from '../config/resolve.ts';
 import { requireMachine } from '../doctor/require-machine.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { installWithProgress } from '../install/install.ts';
 import { requireEngineModel } from '../models/require-model.ts';
+import type { Asked } from '../options.ts';
 import { stackProgress } from '../progress.ts';
+import { warnOfSettingsNotGiven } from '../supervisor/settings-not-given.ts';
 import { livingState } from '../supervisor/state.ts';
 import { startStack } from '../supervisor/stack.ts';
 import { trainFile, wholeNumber } from './train-file.ts';
 
 /** Installs, starts and trains in this terminal. Stops what it started at the end and at Ctrl-C. */
 export async function quickstart(
-  asked: ResolvedConfig,
+  asked: Asked,
   options: { iterations: string; json?: boolean },
   signal: AbortSignal,
 ): Promise<void> {
@@ -23,6 +24,7 @@ export async function quickstart(
       { deployment, cancelOnFailure: true, stopsAfterwards, ...options },
       signal,
     );
+  if (!livingState(deployment.home)) warnOfSettingsNotGiven(asked);
   await requireMachine(asked);
   await installWithProgress({ device: deployment.device, python: deployment.python }, signal);
   if (livingState(deployment.home)?.status === 'ready') return void (await train(false));

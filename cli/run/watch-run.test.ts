@@ -1,6 +1,7 @@
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
-import { iterations, policyVersions, runs } from '../../store/schema.ts';
+import { noteWait } from '../../store/queries/pool-queue.ts';
+import { DEPLOYMENT_POOL, iterations, policyVersions, replicas, runs } from '../../store/schema.ts';
 import { until } from '../../tests/support/harness/until.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
@@ -72,4 +73,23 @@ test('no next command is named with --json, when the deployment stops afterwards
   expect(JSON.parse(String(printed[0]))).toMatchObject({ run: 'as-json' });
   expect((await watched('stops', 'completed', { stopsAfterwards: true })).said).toEqual([]);
   expect((await watched('stuck', 'blocked')).said).toEqual([]);
+});
+
+test('who watches a run that waits for the engines of a blocked run reads which run that is, and how to go on', async () => {
+  await store.db.insert(runs).values([
+    { id: 'holder', config, status: 'blocked', reason: 'the disk is full' },
+    { id: 'next', config, reason: 'waiting for engine http://e:1, which belongs to run holder' },
+  ]);
+  await store.db.insert(replicas).values({ url: 'http://e:1', runId: 'holder' });
+  await noteWait(store.db, 'next', DEPLOYMENT_POOL);
+  const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  vi.spyOn(console, 'error').mockReturnValue();
+  onTestFinished(() => void vi.restoreAllMocks());
+  const stop = new AbortController();
+  const connected = { client: environment.client, db: store.db };
+  const watching = watchAndPrint(connected, 'next', {}, stop.signal).catch((error: unknown) => error);
+  const said = 'run holder, which has the engines, is blocked. `npx trialgate resume holder` goes on with it';
+  await until(() => written.mock.calls.some(([text]) => String(text).includes(said)));
+  stop.abort();
+  await watching;
 });

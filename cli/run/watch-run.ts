@@ -7,6 +7,7 @@ import { readRunRecord } from '../show/run-record.ts';
 import { slowEngineWarnings } from '../show/slow-engines.ts';
 import { readEngineSpeeds } from '../../store/queries/read-engine-speeds.ts';
 import type { DeploymentClients } from './connect.ts';
+import { holderText, readEngineHolder } from './engine-holder.ts';
 import { progressTexts, readProgress } from './run-progress.ts';
 import { readStepProgress } from './step-progress.ts';
 
@@ -21,17 +22,25 @@ const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
 export async function watchRun({ client, db }: DeploymentClients, runId: string, signal: AbortSignal): Promise<void> {
   const line = progressLine();
   const handle = client.workflow.getHandle(runId);
+  const ask = (id: string) =>
+    client.workflow
+      .getHandle(id)
+      .query<RunStatusReport>('status')
+      .catch(() => null);
   let isRecorded = false;
   let iterationsPrinted = 0;
   let warnedAt = Date.now();
+  let toldOfHolder: string | null = null;
   const warned = new Set<string>();
   try {
     for (;;) {
-      const report = await handle.query<RunStatusReport>('status').catch(() => null);
+      const report = await ask(runId);
       const progress = await readProgress(db, runId).catch(() => null);
       if (progress) {
         isRecorded = true;
         line.show(...progressTexts(runId, progress, report, await readStepProgress(client, report)));
+        // A run that waits has a reason in the store.
+        if (progress.reason !== null) await tellOfHolder();
         iterationsPrinted = await printIterations(iterationsPrinted);
         if (Date.now() - warnedAt >= WARN_MS) await warnOfSlowEngines();
         if (ENDED.includes(progress.status)) return throwUnlessCompleted(runId, progress, await typeOfBlock(progress));
@@ -53,6 +62,13 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
     }
     return done.length;
   }
+  /** Says once, and when it has changed, which run must be resumed or cancelled before this one gets engines. */
+  async function tellOfHolder(): Promise<void> {
+    const holder = await readEngineHolder(db, runId, ask).catch(() => null);
+    const text = holder && holderText(holder);
+    if (text !== null && text !== toldOfHolder) line.print(text);
+    toldOfHolder = text;
+  }
   /** Warns once of each engine. */
   async function warnOfSlowEngines(): Promise<void> {
     warnedAt = Date.now();
@@ -65,7 +81,7 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
   /** Asks again: the report may be older than the block. */
   async function typeOfBlock({ status }: { status: string }): Promise<string | null> {
     if (status !== 'blocked') return null;
-    const report = await handle.query<RunStatusReport>('status').catch(() => null);
+    const report = await ask(runId);
     return report?.reason_type ?? null;
   }
   async function endedEarly(): Promise<boolean> {

@@ -55,7 +55,7 @@ export async function show(
   const [run] = await db.select({ id: runs.id, status: runs.status }).from(runs).where(eq(runs.id, id));
   if (!run) return print(await readTrialRecord(db, id), transcript);
   const isUnderWay = run.status === 'running' || run.status === 'blocked';
-  const underWay = isUnderWay ? await readUnderWay(db, id, isStopped ? null : await ask(id)) : null;
+  const underWay = isUnderWay ? await readUnderWay(db, id, isStopped ? async () => null : ask) : null;
   const { config, ...record } = await readRunRecord(db, id);
   const constrained = await readConstrained(db, id);
   const toolsNotShown = await readToolsNotShown(db, id);

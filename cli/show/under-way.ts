@@ -3,6 +3,7 @@ import { isCurrentAttempt } from '../../store/queries/current-attempt.ts';
 import { isLive } from '../../store/queries/takes.ts';
 import type { Database } from '../../store/database.ts';
 import { attempts, groups, trials } from '../../store/schema.ts';
+import { holderText, readEngineHolder, type EngineHolder } from '../run/engine-holder.ts';
 import type { RunStatus } from '../run/query-status.ts';
 import { table } from './table.ts';
 
@@ -13,6 +14,8 @@ export type UnderWay = {
   until: string | null;
   /** The work of the trainer or the publisher. It is null when neither works for the run. */
   step: string | null;
+  /** The blocked or paused run whose engines it waits for. */
+  engine_holder: EngineHolder | null;
   groups: {
     id: string;
     task: string;
@@ -22,8 +25,13 @@ export type UnderWay = {
   }[];
 };
 
-/** Returns a run's open groups, from the store, and what the run waits for, from its workflow's report. */
-export async function readUnderWay(db: Database, runId: string, report: RunStatus | null): Promise<UnderWay> {
+/** Returns a run's open groups, from the store, and what the run waits for, from its workflow's report. `ask` gets the reports of runs. */
+export async function readUnderWay(
+  db: Database,
+  runId: string,
+  ask: (runId: string) => Promise<RunStatus | null>,
+): Promise<UnderWay> {
+  const report = await ask(runId);
   const ended = sql<number>`count(${trials.outcome})::int`;
   const running = sql<number>`count(${attempts.trialId}) filter (where ${trials.outcome} is null and ${attempts.endedAt} is null)::int`;
   const rows = await db
@@ -42,6 +50,7 @@ export async function readUnderWay(db: Database, runId: string, report: RunStatu
     waits_for,
     until,
     step,
+    engine_holder: await readEngineHolder(db, runId, ask),
     groups: rows.map(({ group, ...counts }) => ({
       id: group.id,
       task: group.task,
@@ -53,7 +62,8 @@ export async function readUnderWay(db: Database, runId: string, report: RunStatu
 }
 
 /** Returns text that says what the run waits for, with a line for each group. */
-export function printUnderWay(runId: string, { phase, waits_for, until, step, groups: open }: UnderWay): string[] {
+export function printUnderWay(runId: string, under: UnderWay): string[] {
+  const { phase, waits_for, until, step, engine_holder: holder, groups: open } = under;
   const what =
     waits_for === null ? '' : `, waits for ${waits_for}${until === null ? '' : `, at the latest until ${until}`}`;
   const rows = open.map((group) => [
@@ -66,6 +76,7 @@ export function printUnderWay(runId: string, { phase, waits_for, until, step, gr
   ]);
   return [
     ...(phase === null ? [] : [`${phase}${what}${step === null ? '' : `: ${step}`}`]),
+    ...(holder === null ? [] : [holderText(holder)]),
     ...(rows.length > 0 ? [table(['group', 'task', 'trials', 'until'], rows)] : []),
   ];
 }

@@ -57,7 +57,7 @@ it('a default port that is taken gives way to the port of the last start, else t
     expect(await take(free)).toMatch('EADDRINUSE');
     expect(await held.choose(other.port, kept, LOOPBACK)).toBe(other.port);
     await expect(held.handOver(other.port, LOOPBACK, 'the gateway', 'gateway_port')).rejects.toThrow(
-      `port ${other.port} on ${LOOPBACK}, which the gateway needs, is taken`,
+      `port ${other.port} on ${LOOPBACK}, which the gateway needs, is taken by node (process ${process.pid}). Stop`,
     );
   } finally {
     await Promise.all([held.close(), other.close()]);

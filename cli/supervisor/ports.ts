@@ -4,6 +4,7 @@ import type { ResolvedConfig } from '../config/resolve.ts';
 import type { Deployment } from '../config/schema.ts';
 import { flagOf, variableOf, type SettingKey } from '../config/settings.ts';
 import { gatewayPorts, LOOPBACK } from './gateways.ts';
+import { portOwner } from './socket-owner.ts';
 
 /** A port on which a component of the deployment listens. `wanted` is 0 where any will do; so will any where it `isDefault`, if that one is taken. */
 export type OwnPort = {
@@ -77,13 +78,14 @@ export class HeldPorts {
   }
 }
 
-/** @throws TrialgateError when the port is not free; the message has the port, who needs it and how to choose another. */
+/** @throws TrialgateError when the port is not free; the message has the port, who needs it, who has it and how to choose another. */
 export async function requireFree(port: number, host: string, who: string, key: SettingKey): Promise<void> {
   const free = await holdPort(port, host);
   if (free) return free.close();
+  const owner = portOwner(port);
   throw new TrialgateError(
     'missing_prerequisite',
-    `port ${port} on ${host}, which ${who} needs, is taken or may not be used. Stop what listens there, or choose another port: ` +
+    `port ${port} on ${host}, which ${who} needs, is taken${owner === null ? ' or may not be used' : ` by ${owner}`}. Stop what listens there, or choose another port: ` +
       `${flagOf(key)} N, \`${key}: N\` in trialgate.yaml or ${variableOf(key)}=N (0: any free one)`,
   );
 }

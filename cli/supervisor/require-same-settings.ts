@@ -1,9 +1,10 @@
 import { TrialgateError } from '../../core/errors.ts';
-import { flagOf, SETTING_KEYS, settingOf } from '../config/settings.ts';
+import { settingOf } from '../config/settings.ts';
 import { shownText } from '../config/show-setting.ts';
 import type { Asked } from '../options.ts';
 import { differences, type Difference } from './running-settings.ts';
 import type { StackState } from './state.ts';
+import { quoted, upCommand } from './up-command.ts';
 
 /**
  * Compares the settings that flags, environment or file give with those of the deployment that runs. A default is no wish.
@@ -21,7 +22,7 @@ export function requireSameSettings(asked: Asked, { settings, components }: Stac
   const home = asked.flags.home === undefined ? '' : ` --home ${quoted(asked.flags.home)}`;
   const use = model && `\`npx trialgate engine use ${quoted(shownText('model', model.asked))}${home}\``;
   const isElsewhere = others.some(({ key }) => ['database_url', 'temporal_address', 'secret'].includes(key));
-  const restart = `\`npx trialgate down${home}\`, then \`${upWith(asked)}\`${isElsewhere ? '' : '; runs go on afterwards'}`;
+  const restart = `\`npx trialgate down${home}\`, then \`${upCommand(asked)}\`${isElsewhere ? '' : '; runs go on afterwards'}`;
   const how =
     use === undefined
       ? `To apply this: ${restart}`
@@ -42,17 +43,3 @@ function lineOf({ key, asked, running }: Difference): string {
   if (settingOf(key).secret) return `${key}: another value than the one that runs`;
   return `${key}: ${shownText(key, running)} → ${shownText(key, asked)}`;
 }
-
-/** Returns the command that starts the deployment with the same flags, without the values of secrets. */
-function upWith({ flags, file }: Asked): string {
-  const given = SETTING_KEYS.flatMap((key) => {
-    const value = flags[key];
-    if (value === undefined) return [];
-    const { secret, placeholder } = settingOf(key);
-    return `${flagOf(key)} ${secret ? placeholder : quoted(value)}`;
-  });
-  return ['npx trialgate up', ...(file === undefined ? [] : [`--config ${quoted(file)}`]), ...given].join(' ');
-}
-
-const quoted = (text: string): string =>
-  /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;

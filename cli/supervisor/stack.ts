@@ -168,6 +168,7 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
     state: () => structuredClone(state),
     mark(status: StackState['status'], error: unknown) {
       state.status = status;
+      if (status === 'ready' && state.settings !== null) state.ready_settings = state.settings;
       if (error) state.failure = failureOf(error);
       publish();
     },
@@ -231,6 +232,7 @@ function recordSupervisor(home: string): void {
     ports: before?.ports ?? {},
     engines: before?.engines ?? [],
     settings: null,
+    ready_settings: before?.ready_settings,
     ranks: null,
     components,
     ...fresh,
@@ -246,6 +248,7 @@ function initialState(plan: Plan, components: Component[], notes: string[]): Sta
     ports: plan.ports,
     engines: plan.engines,
     settings: runningSettings(plan.config, plan.ports),
+    ready_settings: readState(plan.config.home)?.ready_settings,
     ranks: ranksHere(plan),
     notes,
     components: components.map(({ name, address, stopSignal }) => ({

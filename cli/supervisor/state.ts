@@ -40,6 +40,8 @@ const stackState = z.object({
   engines: z.array(z.string()),
   /** The settings with which it runs (`running-settings.ts`); null before it knows them, and from releases that did not record them. */
   settings: z.record(z.string(), z.unknown()).nullable().default(null),
+  /** The settings of the last start that became ready; absent before there was one. */
+  ready_settings: z.record(z.string(), z.unknown()).optional(),
   /** Null when the ranks run on other machines, and from releases that did not record them. */
   ranks: ranksState.nullable().default(null),
   notes: z.array(z.string()),

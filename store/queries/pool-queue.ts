@@ -1,4 +1,4 @@
-import { and, asc, eq, isNull, notExists, sql } from 'drizzle-orm';
+import { and, asc, eq, inArray, isNotNull, isNull, ne, notExists, sql } from 'drizzle-orm';
 import { isForRuns } from '../../core/engine-url.ts';
 import type { Database } from '../database.ts';
 import { poolWaits, replicas, runs, DEPLOYMENT_POOL } from '../schema.ts';
@@ -45,6 +45,23 @@ export async function readPoolOwner(db: Database): Promise<string | null> {
     .from(replicas)
     .where(eq(replicas.pool, DEPLOYMENT_POOL));
   return pool.find(({ url, runId }) => runId !== null && isForRuns(url))?.runId ?? null;
+}
+
+/** Returns the run that owns the engines for which a run waits; null if the run does not wait, or nobody owns them. */
+export async function readAwaitedOwner(db: Database, runId: string): Promise<string | null> {
+  const [wait] = await db
+    .select({ pool: poolWaits.pool })
+    .from(poolWaits)
+    .where(and(eq(poolWaits.runId, runId), isWaiting));
+  if (!wait) return null;
+  const isAwaited =
+    // The engines that a run file names are kept as one text.
+    wait.pool === DEPLOYMENT_POOL ? eq(replicas.pool, wait.pool) : inArray(replicas.url, wait.pool.split(' '));
+  const owned = await db
+    .select({ url: replicas.url, owner: replicas.runId })
+    .from(replicas)
+    .where(and(isAwaited, isNotNull(replicas.runId), ne(replicas.runId, runId)));
+  return owned.find(({ url }) => isForRuns(url))?.owner ?? null;
 }
 
 /** Returns the run that owns the deployment's engines, if one does, those that wait for them, and those that wait for a person before. */

@@ -1,0 +1,26 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { awaitLock } from '../../core/lock.ts';
+import { INSTALLS } from '../folders.ts';
+
+test('while another process installs, commands that find nothing say which process that is, and to wait for it', async () => {
+  const home = mkdtempSync(join(tmpdir(), 'trialgate-installs-'));
+  const lock = await awaitLock(INSTALLS.root, 'install', new AbortController().signal);
+  onTestFinished(async () => {
+    await lock.release();
+    rmSync(home, { recursive: true });
+  });
+  const said = (verb: string) => {
+    const env = { PATH: process.env['PATH'], HOME: home, TRIALGATE_HOME: home };
+    const { stdout, stderr } = spawnSync(INSTALLS.node, [INSTALLS.main, verb], { env, cwd: home, encoding: 'utf8' });
+    return stdout + stderr;
+  };
+  const sentence = `node (process ${process.pid}) installs Trialgate here now: wait until it has ended\n`;
+  expect(said('status')).toBe(`nothing was started in ${home} yet: ${sentence}`);
+  const shown = said('show');
+  expect(shown).toMatch(/^error: .*nothing was started/);
+  expect(shown.endsWith(`\n${sentence}`)).toBe(true);
+});
