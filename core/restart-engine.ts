@@ -12,8 +12,14 @@ export const restart = (
 const PARSER = '--tool-call-parser NAME';
 const VLLM_PARSER = `--enable-auto-tool-choice ${PARSER}`;
 
-/** True for the words with which an engine refuses a request with tools because it was not told how to find tool calls in a reply. */
-export const lacksToolParser = (message: string): boolean => message.includes('--tool-call-parser to be set');
+/**
+ * True for the words with which vLLM refuses a request with tools because it was not told how to find tool calls in a reply. The whole message
+ * counts, because other errors repeat what the agent sent.
+ */
+export const lacksToolParser = (message: string): boolean =>
+  /^(?:engine_400: )?(?:\w+: )?(?:"auto" tool choice|tool_choice=.{1,200}) requires (?:--enable-auto-tool-choice and )?--tool-call-parser to be set$/.test(
+    message,
+  );
 
 /** Returns what to do when an engine refused a call for want of a tool parser; null for every other reason. */
 export function toolParserAdvice({ reason, engine }: { reason: string | null; engine: string | null }): string | null {

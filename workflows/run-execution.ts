@@ -10,7 +10,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import type { RunPosition } from '../activities/run/prepare-run.ts';
-import { namesRepair } from '../core/names-repair.ts';
+import { namesRepair, needsOtherModel, OTHER_MODEL_ADVICE } from '../core/block-advice.ts';
 import type { RunConfig } from '../core/run-config/run-config.ts';
 import { gpu, preparing, store, unattended, waiting } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
@@ -332,8 +332,9 @@ export class RunExecution {
       } catch (error) {
         if (isCancellation(error)) throw error;
         const before = this.#report.phase;
-        this.#report.reason = describe(error);
-        this.#report.reason_type = typeOf(error);
+        const type = typeOf(error);
+        this.#report.reason = `${describe(error)}${needsOtherModel(type) ? `. ${OTHER_MODEL_ADVICE}` : ''}`;
+        this.#report.reason_type = type;
         this.#operator.block();
         this.#status.enter('blocked');
         this.#status.waitFor(this.#person);

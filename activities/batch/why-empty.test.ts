@@ -22,7 +22,7 @@ test('a batch without a sample is refused with the outcomes of its trials and th
   await expect(new MockActivityEnvironment().run(assemble, { runId, iteration: 0, take: 1 })).rejects.toMatchObject({
     type: 'empty_batch',
     message: expect.stringContaining(
-      'iteration 0 has no trainable sample: its trials ended as 2 agent_error, 1 timed_out, 1 scored; most often: agent_error of port 1234; calls cannot be trained, most often: no_token_ids. ',
+      `iteration 0 has no trainable sample: its trials ended as 2 agent_error, 1 timed_out, 1 scored; most often: agent_error of port 1234; calls cannot be trained, most often: no_token_ids. "npx trialgate trials ${runId}" lists its trials. Repair the cause, then "npx trialgate redo ${runId}" samples anew, or "npx trialgate resume ${runId} --retry-failed" repeats failed trials`,
     ),
   });
 });

@@ -53,6 +53,8 @@ export async function loadAgent(entry: AgentEntry, bundled: string = agentsFolde
   const bytes = await readFile(file).catch(async (cause: unknown) => {
     const known = (await listAgents(bundled)).join(', ') || 'none';
     const others = isFile ? '' : ` (known agents: ${known}; one of your own is named by the path of its file)`;
+    if (existsSync(file))
+      throw new TrialgateError('bad_input', `agents: ${file} cannot be read: name the agent's file`, { cause });
     const meant = isFile ? await meantPath(file) : '';
     throw new TrialgateError('bad_input', `agents: there is no ${file}${others}${meant}`, { cause });
   });

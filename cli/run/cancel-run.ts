@@ -31,8 +31,9 @@ export async function cancelRun(
     () => true,
   );
   const isOver = await Promise.race([ended, sleep(WAIT_MS, false, { ref: false })]);
-  const goOn = `to continue it: npx trialgate resume ${runId}`;
-  return isOver
-    ? `run ${runId} is cancelled; ${goOn}`
-    : `run ${runId} is being cancelled, its trials still end; ${goOn} afterwards`;
+  // An evaluation has an id with a slash, and cannot be resumed.
+  const goOn = runId.includes('/')
+    ? ''
+    : `; to continue it${isOver ? '' : ' afterwards'}: npx trialgate resume ${runId}`;
+  return isOver ? `run ${runId} is cancelled${goOn}` : `run ${runId} is being cancelled, its trials still end${goOn}`;
 }

@@ -133,6 +133,14 @@ test.each([
   await expect(tried({ agent })).rejects.toThrow(why);
 });
 
+test('a first task whose prompt alone is too long is a warning and no reason against a run', async () => {
+  await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
+  gateway.engine.fault = 'context_too_long';
+  const agent = `${ASKS.replace('    urllib', '    try: urllib')}\n    except Exception: pass\n`;
+  expect(await tried({ agent })).toMatch(/^agents and verifiers work/);
+  expect(said.at(-1)).toMatch(/^WARNING: the agent solve got no reply: context_length_exceeded/);
+});
+
 test('engines that answer no call of the check in its time are the reason that is said, and not the agent', async () => {
   await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
   gateway.engine.fault = 'hang';

@@ -89,6 +89,11 @@ async function requireWorking(id: string, { db, report }: TryoutPlace): Promise<
     const why = explainNoReply(trial);
     if (why === null) return speed;
     const what = [why, adviceOn(made) ?? 'Nothing can be trained on such a trial', showsAll(id)];
+    // A limit of the trial, such as that of its prompt, may end this task alone.
+    if (outcome === 'truncated') {
+      report(`WARNING: ${what.join('. ')}`);
+      return speed;
+    }
     throw new TrialgateError('bad_input', what.join('. '));
   }
   // An agent may fail because of the model's reply. Then it still works.

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { namesRepair } from '../../core/names-repair.ts';
-import { innermost } from '../../workflows/describe.ts';
+import { namesRepair, needsOtherModel, OTHER_MODEL_ADVICE } from '../../core/block-advice.ts';
+import { describe } from '../../workflows/describe.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { progressLine } from '../progress.ts';
 import { readRunRecord } from '../show/run-record.ts';
@@ -89,13 +89,7 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
     return description !== null && description.status.name !== 'RUNNING';
   }
   async function reasonOf(): Promise<string> {
-    const error = innermost(
-      await handle.result().then(
-        () => null,
-        (failure: unknown) => failure,
-      ),
-    );
-    return error instanceof Error ? error.message : 'it ended before it began';
+    return handle.result().then(() => 'it ended before it began', describe);
   }
 }
 
@@ -112,11 +106,6 @@ class RunEnded extends Error {
 /** False when a run ended for a reason after which `resume` fails again. */
 export const canResume = (error: unknown): boolean => !(error instanceof RunEnded) || error.canResume;
 
-/** The types of failures that only another model repairs. */
-const OTHER_MODEL = ['MissingModel', 'BadModel'];
-const OTHER_MODEL_ADVICE =
-  'The model of a run cannot change: name another one in the run file and start another run. Only if you repair the files of this model does `npx trialgate resume` help';
-
 /** @throws RunEnded unless the run has completed. `type` is the type of the failure that blocked it, if its workflow told it. */
 export function throwUnlessCompleted(
   runId: string,
@@ -125,7 +114,7 @@ export function throwUnlessCompleted(
 ): void {
   if (status === 'completed') return;
   if (status !== 'blocked') throw new RunEnded(`run ${runId} ${status}: ${reason}`, true);
-  const mayResume = type === null || !OTHER_MODEL.includes(type);
+  const mayResume = !needsOtherModel(type);
   const advice = mayResume ? `Repair that, then: npx trialgate resume ${runId}` : OTHER_MODEL_ADVICE;
   throw new RunEnded(`run ${runId} is blocked: ${reason}${namesRepair(reason) ? '' : `\n${advice}`}`, mayResume);
 }

@@ -1,7 +1,7 @@
 import { desc, eq } from 'drizzle-orm';
 import { networkNotice } from '../../activities/sandbox/network-notice.ts';
 import { readRun } from '../../activities/run/read-run.ts';
-import { namesRepair } from '../../core/names-repair.ts';
+import { namesRepair } from '../../core/block-advice.ts';
 import type { Database } from '../../store/database.ts';
 import { readEngineSpeeds } from '../../store/queries/read-engine-speeds.ts';
 import { runs } from '../../store/schema.ts';

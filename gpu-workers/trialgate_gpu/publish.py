@@ -126,6 +126,9 @@ class Publication:
     async def _fetch_for(self, replica: Replica) -> None:
         with contextlib.suppress(EngineError, GpuWorkerError):
             async with await connect(replica.url) as engine:
+                if await self.target.version_at(engine) == self.target.weight_version:
+                    return
+                await self.target.require(engine)
                 self.progress.show("fetch weights", replica=replica.url)
                 await self.target.fetch_for(engine, self.previous, self.progress.check)
 

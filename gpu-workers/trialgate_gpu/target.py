@@ -37,6 +37,10 @@ class Target:
     async def logprobs_at(self, engine: Engine, token_ids: list[int]) -> list[float]:
         return await engine.prompt_logprobs(token_ids, self.weight_version)
 
+    async def require(self, engine: Engine) -> None:
+        """Raises unless the replica was started so that it can load the weights."""
+        await engine.require(self.head_dtype, self.broadcast)
+
     async def fetch_for(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
         """Lets a relay worker before the replica fetch what `load_into` loads. Calls go on meanwhile."""
         if previous is not None:
@@ -51,7 +55,7 @@ class Target:
 
         The replica is resumed when this returns, raises or is cancelled. Until the pause it raises what `check` raises.
         """
-        await engine.require(self.head_dtype, self.broadcast)
+        await self.require(engine)
         await self.fetch_for(engine, previous, check)
         await engine.prepare_reload(self.checkpoint)
         try:
@@ -121,15 +125,18 @@ class AdapterTarget(Target):
         folder = str(Path(self.checkpoint) / BASE)
         return Target(self.base_version, folder, self.head_dtype, broadcast=self.broadcast)
 
+    async def require(self, engine: Engine) -> None:
+        await super().require(engine)
+        await engine.require_adapters(self.rank)
+        await asyncio.to_thread(_require_whole, self.checkpoint, self.weights_sha256)
+
     async def fetch_for(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
         if await engine.weight_version() != self.base_version:
             await self.base.fetch_for(engine, None, check)
         await engine.fetch_checkpoint(self.checkpoint, check)
 
     async def load_into(self, engine: Engine, previous: Target | None, check: Callable[[], None] = no_check) -> None:
-        await engine.require(self.head_dtype, self.broadcast)
-        await engine.require_adapters(self.rank)
-        await asyncio.to_thread(_require_whole, self.checkpoint, self.weights_sha256)
+        await self.require(engine)
         if await engine.weight_version() != self.base_version:
             await self.base.load_into(engine, None, check)
         await engine.fetch_checkpoint(self.checkpoint, check)

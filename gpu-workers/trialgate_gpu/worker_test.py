@@ -43,13 +43,20 @@ def test_the_workers_log_has_the_progress_inside_a_step_and_its_figures_at_the_e
     ]
 
 
+ANSWERS = {
+    FETCH_CHECKPOINT: '{"ready": false}',
+    "/weight_info": '{"weight_version": "slow@0"}',
+    "/server_info": '{"vllm_config": {"parallel_config": {}, "device_config": {"device": "cuda"}}}',
+}
+
+
 async def test_a_publication_whose_relay_worker_still_fetches_lets_the_publications_of_other_runs_go_first(monkeypatch):
     asked = []
 
     async def relay_worker(reader, writer):
         path = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1].removeprefix("/relay/workers/w1")
         asked.append(path)
-        body = '{"ready": false}' if path == FETCH_CHECKPOINT else "{}"
+        body = ANSWERS.get(path.split("?")[0], "{}")
         writer.write(f"HTTP/1.1 200 X\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
         await writer.drain()
         writer.close()
@@ -63,7 +70,7 @@ async def test_a_publication_whose_relay_worker_still_fetches_lets_the_publicati
         monkeypatch.setenv("TRIALGATE_RELAY_KEY", "key")
         fetching = Progress()
         waiting = asyncio.ensure_future(activities._publish(slow, fetching))
-        while FETCH_CHECKPOINT not in asked:
+        while FETCH_CHECKPOINT not in asked and not waiting.done():
             await asyncio.sleep(0.01)
         # It has its turn, and there finds that its checkpoint is not there.
         with pytest.raises(GpuWorkerError, match="/checkpoints/o1 is not there"):
