@@ -8,13 +8,15 @@ export function register(root: Command): void {
     .action(async (_options: unknown, command: Command) => {
       const asked = await settingsOf(command);
       const { config } = asked;
-      const [{ down }, { runsAtStop }] = await Promise.all([
+      const [{ down }, { runsAtStop, howRunsGoOn }, { livingState }] = await Promise.all([
         import('../supervisor/down.ts'),
         import('../supervisor/runs-at-stop.ts'),
+        import('../supervisor/state.ts'),
       ]);
-      const stopped = await runsAtStop(asked);
+      const state = livingState(config.home);
+      const open = state === null ? [] : await runsAtStop(config);
       const ended = await down(config.home);
       console.log(ended.length ? `stopped ${ended.join(', ')}` : `nothing was running in ${config.home}`);
-      for (const line of stopped) console.log(line);
+      for (const line of state === null ? [] : howRunsGoOn(asked, state, open)) console.log(line);
     });
 }

@@ -5,6 +5,16 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { awaitLock } from '../../core/lock.ts';
 import { INSTALLS } from '../folders.ts';
+import { otherInstall } from './other-install.ts';
+
+test('another process that installs is named, and nobody when none does', async () => {
+  const root = mkdtempSync(join(tmpdir(), 'trialgate-root-'));
+  onTestFinished(() => rmSync(root, { recursive: true }));
+  expect(otherInstall(root)).toBeNull();
+  const lock = await awaitLock(root, 'install', new AbortController().signal);
+  expect(otherInstall(root)).toMatch(/^node \(process \d+\) installs Trialgate here now: wait until it has ended$/);
+  await lock.release();
+});
 
 test('while another process installs, commands that find nothing say which process that is, and to wait for it', async () => {
   const home = mkdtempSync(join(tmpdir(), 'trialgate-installs-'));

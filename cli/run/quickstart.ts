@@ -30,7 +30,9 @@ export async function quickstart(
   if (livingState(deployment.home)?.status === 'ready') return void (await train(false));
   await requireEngineModel(deployment, signal);
   const progress = stackProgress();
-  const stack = await startStack({ ...asked, onChange: progress.show }, signal).finally(progress.end);
+  const stack = await startStack({ ...asked, cancelsItsRun: true, onChange: progress.show }, signal).finally(
+    progress.end,
+  );
   for (const note of stack.state().notes) console.error(`note: ${note}`);
   try {
     await train(true);

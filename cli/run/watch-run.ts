@@ -65,9 +65,11 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
   /** Says once, and when it has changed, which run must be resumed or cancelled before this one gets engines. */
   async function tellOfHolder(): Promise<void> {
     const holder = await readEngineHolder(db, runId, ask).catch(() => null);
-    const text = holder && holderText(holder);
-    if (text !== null && text !== toldOfHolder) line.print(text);
-    toldOfHolder = text;
+    // The rest of the text may come and go with the holder's answers.
+    const key = holder && `${holder.run} ${holder.phase}`;
+    if (holder === null || key === toldOfHolder) return;
+    line.print(holderText(holder));
+    toldOfHolder = key;
   }
   /** Warns once of each engine. */
   async function warnOfSlowEngines(): Promise<void> {

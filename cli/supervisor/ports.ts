@@ -82,7 +82,7 @@ export class HeldPorts {
 export async function requireFree(port: number, host: string, who: string, key: SettingKey): Promise<void> {
   const free = await holdPort(port, host);
   if (free) return free.close();
-  const owner = portOwner(port);
+  const owner = portOwner(port, host);
   throw new TrialgateError(
     'missing_prerequisite',
     `port ${port} on ${host}, which ${who} needs, is taken${owner === null ? ' or may not be used' : ` by ${owner}`}. Stop what listens there, or choose another port: ` +

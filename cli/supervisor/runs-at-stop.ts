@@ -6,35 +6,47 @@ import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
 import type { Asked } from '../options.ts';
 import { settingsNotGiven } from './settings-not-given.ts';
-import { livingState } from './state.ts';
+import type { StackState } from './state.ts';
 import { upCommand } from './up-command.ts';
 
 /** A stop waits no longer than this for the store, which may be what is broken. */
 const PATIENCE_MS = 2000;
 
-/**
- * Returns lines that say which runs stop with the deployment, and how they go on. There are none if no run is under way, or the store does
- * not answer at once.
- */
-export async function runsAtStop(asked: Asked, patienceMs = PATIENCE_MS): Promise<string[]> {
-  const state = livingState(asked.config.home);
-  if (state === null) return [];
+export type OpenRun = { id: string; status: string };
+
+/** Returns the runs under way in a deployment that is up. There are none if the store does not answer at once. */
+export async function runsAtStop(config: Deployment, patienceMs = PATIENCE_MS): Promise<OpenRun[]> {
   const late = sleep(patienceMs, [], { ref: false });
-  const open = await Promise.race([readOpenRuns(asked.config), late]).catch(() => []);
-  const up = `\`${upCommand(asked, settingsNotGiven(asked, state.settings))}\``;
-  const running = open.filter(({ status }) => status === 'running').map(({ id }) => id);
-  const blocked = open.filter(({ status }) => status === 'blocked').map(({ id }) => id);
-  return [
-    ...(running.length === 0
-      ? []
-      : [
-          `stopped in the middle: run ${running.join(', run ')}. ${up} goes on with ${running.length === 1 ? 'it' : 'them'}`,
-        ]),
-    ...blocked.map((id) => `blocked: run ${id}. After ${up}, \`npx trialgate resume ${id}\` goes on with it`),
-  ];
+  return Promise.race([readOpenRuns(config), late]).catch(() => []);
 }
 
-async function readOpenRuns(config: Deployment): Promise<{ id: string; status: string }[]> {
+/** Says how the runs go on that stopped with a deployment of this state. */
+export function howRunsGoOn(asked: Asked, state: StackState, open: readonly OpenRun[]): string[] {
+  if (open.length === 0) return [];
+  const up = `\`${upAgain(asked, state)}\``;
+  const ids = (wanted: string): string[] => open.filter(({ status }) => status === wanted).map(({ id }) => id);
+  const resumes = (id: string): string => `after ${up}, \`npx trialgate resume ${id}\` goes on with it`;
+  const running = ids('running');
+  const stopped = state.cancels_its_run
+    ? running.map((id) => `cancelled with its quickstart: run ${id}; ${resumes(id)}`)
+    : running.length > 0
+      ? [
+          `stopped in the middle: run ${running.join(', run ')}. ${up} goes on with ${running.length === 1 ? 'it' : 'them'}`,
+        ]
+      : [];
+  return [...stopped, ...ids('blocked').map((id) => `blocked: run ${id}; ${resumes(id)}`)];
+}
+
+/** Returns the command that starts the deployment as it ran. A stop does not fail because its settings cannot be compared. */
+function upAgain(asked: Asked, { settings, ready_settings: ready }: StackState): string {
+  try {
+    return upCommand(asked, settingsNotGiven(asked, settings ?? ready));
+  } catch {
+    return upCommand(asked);
+  }
+}
+
+async function readOpenRuns(config: Deployment): Promise<OpenRun[]> {
   const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 1 });
   const open = db
     .select({ id: runs.id, status: runs.status })

@@ -47,7 +47,7 @@ function warningOf(flags: Flags = {}): string {
   return lines;
 }
 
-test('`up` warns when the last start had settings that this one has not, names them, and says how to give them again or to keep them', async () => {
+test('`up` warns when the last start had settings that this one lacks, names them, and says how to give them again or to keep them', async () => {
   await startAndStop({
     engine_args: '--enable-auto-tool-choice --tool-call-parser hermes',
     secret: 'a secret of mine',
@@ -58,7 +58,7 @@ test('`up` warns when the last start had settings that this one has not, names t
   const env = { PATH: process.env['PATH'], HOME: home, TRIALGATE_HOME: home };
   const said = await text(spawn(INSTALLS.node, args, { env, cwd: home, stdio: ['ignore', 'ignore', 'pipe'] }).stderr);
   await taken.close();
-  expect(said).toMatch(/^WARNING: the last start had settings that this one has not, and runs that have not ended/);
+  expect(said).toMatch(/^WARNING: the last start had settings that this one lacks, and runs that have not ended/);
   expect(said).toContain('\n  engine_args: --enable-auto-tool-choice --tool-call-parser hermes (now –)\n');
   expect(said).toContain('\n  secret: had another value\n');
   expect(said).toMatch(

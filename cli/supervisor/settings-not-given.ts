@@ -1,18 +1,27 @@
-import { settingOf } from '../config/settings.ts';
+import { settingOf, type SettingKey } from '../config/settings.ts';
 import { shownText } from '../config/show-setting.ts';
 import type { Asked } from '../options.ts';
 import { differences, type Difference, type RunningSettings } from './running-settings.ts';
 import { readState } from './state.ts';
 import { upCommand } from './up-command.ts';
 
+/** A port does not change what engines and trainers compute, and a default one may have been another because it was taken. */
+const OWN_PORTS: readonly SettingKey[] = ['gateway_port', 'postgres_port', 'temporal_port'];
+
 /** Returns the settings that had a value of their own when the deployment ran, and for which no flag, variable or file gives one now. */
 export function settingsNotGiven(
   { config, origins }: Pick<Asked, 'config' | 'origins'>,
   ran: RunningSettings | undefined | null,
 ): Difference[] {
-  // A port does not change what engines and trainers compute, and a default one may have been another because it was taken.
-  return differences(config, ran ?? {}).filter(
-    ({ key, running }) => running !== null && [undefined, 'default'].includes(origins[key]) && !/_port$/.test(key),
+  const others = differences(config, ran ?? {});
+  const isOtherDevice = others.some(({ key }) => key === 'device');
+  return others.filter(
+    ({ key, running }) =>
+      running !== null &&
+      [undefined, 'default'].includes(origins[key]) &&
+      !OWN_PORTS.includes(key) &&
+      // It follows from the device.
+      !(key === 'dtype' && isOtherDevice),
   );
 }
 
@@ -22,7 +31,7 @@ export function warnOfSettingsNotGiven(asked: Asked): void {
   if (missing.length === 0) return;
   console.error(
     [
-      'WARNING: the last start had settings that this one has not, and runs that have not ended go on without them:',
+      'WARNING: the last start had settings that this one lacks, and runs that have not ended go on without them:',
       ...missing.map((each) => `  ${lineOf(each)}`),
       `To start with them again: \`npx trialgate down\`, then \`${upCommand(asked, missing)}\`. To have them at each start, write them into trialgate.yaml (${missing.map(({ key }) => key).join(', ')})`,
     ].join('\n'),

@@ -1,14 +1,22 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { isIP } from 'node:net';
+import { endianness } from 'node:os';
 import { basename } from 'node:path';
 import { lockSocket } from '../../core/lock.ts';
 import { listPids } from '../../core/process-stat.ts';
 
-/** Returns the process that listens on a TCP port of this machine, as "node (process 1234)"; null if /proc does not tell, as of other users' processes. */
-export function portOwner(port: number): string | null {
+/**
+ * Returns the process that listens on a TCP port at this host or at all hosts, as "node (process 1234)"; null if /proc does not tell, as of
+ * other users' processes.
+ */
+export function portOwner(port: number, host: string): string | null {
+  const at = addressOf(host);
+  const takes = (address: string): boolean => ANY.test(address) || at === null || ANY.test(at) || address === at;
   const ofTable = (table: string): string[] =>
-    rowsOf(table).flatMap(([, local = '', , state, , , , , , inode = '']) =>
-      state === LISTEN && Number.parseInt(local.split(':')[1] ?? '', 16) === port ? [inode] : [],
-    );
+    rowsOf(table).flatMap(([, local = '', , state, , , , , , inode = '']) => {
+      const [address = '', number = ''] = local.split(':');
+      return state === LISTEN && Number.parseInt(number, 16) === port && takes(address) ? [inode] : [];
+    });
   return ownerOf([...ofTable('tcp'), ...ofTable('tcp6')]);
 }
 
@@ -21,6 +29,15 @@ export function lockOwner(folder: string, purpose: string): string | null {
 }
 
 const LISTEN = '0A';
+/** An address that stands for all addresses of the machine. */
+const ANY = /^0+$/;
+
+/** Returns an IPv4 address as the kernel's tables have it; null for a name and for IPv6. */
+function addressOf(host: string): string | null {
+  if (isIP(host) !== 4) return null;
+  const bytes = host.split('.').map((byte) => Number(byte).toString(16).padStart(2, '0'));
+  return (endianness() === 'LE' ? bytes.toReversed() : bytes).join('').toUpperCase();
+}
 
 /** Returns the rows of a table of the kernel's sockets, without its header. */
 const rowsOf = (table: string): string[][] =>
@@ -42,7 +59,8 @@ const holdsOne = (pid: number, sockets: ReadonlySet<string>): boolean =>
   );
 
 /** The name of its file says more than that of its main thread, which a program can change. */
-const programOf = (pid: number): string => basename(orElse('a program', () => readlinkSync(`/proc/${pid}/exe`)));
+const programOf = (pid: number): string =>
+  basename(orElse('a program', () => readlinkSync(`/proc/${pid}/exe`))).replace(/ \(deleted\)$/, '');
 
 /** A process may end while it is looked at, and that of another user cannot be read. */
 function orElse<T>(otherwise: T, read: () => T): T {

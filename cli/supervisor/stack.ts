@@ -27,6 +27,8 @@ export type StackOptions = {
   origins?: ResolvedConfig['origins'];
   /** The components to start; all of them by default. */
   only?: readonly ComponentName[];
+  /** True when this process cancels its run at the end. */
+  cancelsItsRun?: boolean;
   /** Replaces the deployment's own components. */
   components?: (plan: Plan) => Components;
   onChange?: (state: StackState) => void;
@@ -56,7 +58,7 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
     const plan = await makePlan(options.config, options.origins);
     held = plan.held;
     const { components, notes } = options.components?.(plan) ?? componentsOf(plan, options.only);
-    const watched = watch(plan, components, [...plan.notes, ...notes], options.onChange);
+    const watched = watch(plan, { components, notes: [...plan.notes, ...notes] }, options);
     let control: { close(): void } | undefined;
     const stop = async (): Promise<void> => {
       control?.close();
@@ -123,8 +125,10 @@ function modelSwitch(options: StackOptions, plan: Plan, watched: ReturnType<type
 
 const STATE_AGAIN_MS = 500;
 
-function watch(plan: Plan, components: Component[], notes: string[], onChange: StackOptions['onChange']) {
-  const state = initialState(plan, components, notes);
+function watch(plan: Plan, { components, notes }: Components, { onChange, only, cancelsItsRun = false }: StackOptions) {
+  // A part of the deployment, such as its PostgreSQL alone, is no start whose settings the next one misses.
+  const isWhole = only === undefined;
+  const state = initialState(plan, { components, notes }, cancelsItsRun);
   const byName = new Map(state.components.map((each) => [each.name, each]));
   let again: NodeJS.Timeout | undefined;
   const publish = (): void => {
@@ -168,7 +172,7 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
     state: () => structuredClone(state),
     mark(status: StackState['status'], error: unknown) {
       state.status = status;
-      if (status === 'ready' && state.settings !== null) state.ready_settings = state.settings;
+      if (status === 'ready' && isWhole && state.settings !== null) state.ready_settings = state.settings;
       if (error) state.failure = failureOf(error);
       publish();
     },
@@ -240,7 +244,7 @@ function recordSupervisor(home: string): void {
   });
 }
 
-function initialState(plan: Plan, components: Component[], notes: string[]): StackState {
+function initialState(plan: Plan, { components, notes }: Components, cancelsItsRun: boolean): StackState {
   return {
     supervisor: identify(process.pid),
     status: 'starting',
@@ -248,6 +252,7 @@ function initialState(plan: Plan, components: Component[], notes: string[]): Sta
     ports: plan.ports,
     engines: plan.engines,
     settings: runningSettings(plan.config, plan.ports),
+    cancels_its_run: cancelsItsRun,
     ready_settings: readState(plan.config.home)?.ready_settings,
     ranks: ranksHere(plan),
     notes,

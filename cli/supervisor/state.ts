@@ -42,6 +42,8 @@ const stackState = z.object({
   settings: z.record(z.string(), z.unknown()).nullable().default(null),
   /** The settings of the last start that became ready; absent before there was one. */
   ready_settings: z.record(z.string(), z.unknown()).optional(),
+  /** True when the supervisor cancels its run at its end, as a quickstart does. */
+  cancels_its_run: z.boolean().optional(),
   /** Null when the ranks run on other machines, and from releases that did not record them. */
   ranks: ranksState.nullable().default(null),
   notes: z.array(z.string()),
