@@ -18,35 +18,42 @@ export function modelCard(record: RunRecord, config: RunConfig, version: number)
     `# ${record.run}, policy version ${version}`,
     `${base}, trained by Trialgate with ${config.objective.toUpperCase()}. Weight version: \`${weightVersionOf(record.run, version)}\`.`,
     ...(rows.length > 0 ? [['| | reward mean | pass rate |', '|---|---|---|', ...rows].join('\n')] : []),
-    `## Settings\n\n\`\`\`yaml\n${stringify(settingsOf(config))}\`\`\``,
+    `## Settings\n\n\`\`\`yaml\n${stringify(settingsOf(config, rateOf(record)))}\`\`\``,
     '',
   ].join('\n\n');
 }
 
+/** Returns the learning rate of the last step. The run file may leave it to the trainer. */
+const rateOf = ({ iterations }: RunRecord): number | undefined =>
+  iterations.findLast(({ metrics }) => metrics['actor/lr'] !== undefined)?.metrics['actor/lr'];
+
 /** The settings that shape the training. Paths and URLs of this machine are left out. */
-const settingsOf = ({
+const settingsOf = (
+  {
+    iterations,
+    groups_per_iteration,
+    group_size,
+    max_staleness,
+    max_prompt_length,
+    max_response_length,
+    constrained_decoding,
+    sampling,
+    optim,
+    objective,
+    lora_rank,
+    lora_alpha,
+    target_modules,
+  }: RunConfig,
+  rate: number | undefined,
+) => ({
   iterations,
   groups_per_iteration,
   group_size,
   max_staleness,
   max_prompt_length,
   max_response_length,
-  constrained_decoding,
-  sampling,
-  optim,
   objective,
-  lora_rank,
-  lora_alpha,
-  target_modules,
-}: RunConfig) => ({
-  iterations,
-  groups_per_iteration,
-  group_size,
-  max_staleness,
-  max_prompt_length,
-  max_response_length,
-  objective,
-  optim,
+  optim: { ...optim, lr: optim.lr ?? rate ?? null },
   constrained_decoding,
   sampling,
   ...(lora_rank > 0 ? { lora_rank, lora_alpha, target_modules } : {}),

@@ -36,7 +36,7 @@ export function explanation({ task, agent, agentSandbox, verifierSandbox }: Tria
 function program(view: ProgramView): string[] {
   const { kind, statement, image, user, network, folder, isWarm, mounts, own, env, limits } = view;
   const start = isWarm
-    ? ', as a fork of a process that has imported its module (with its socket in /run/trialgate)'
+    ? ', as a fork of a process that has imported its module, if nothing prevents that (with its socket in /run/trialgate)'
     : '';
   return [
     `kind: ${kind}. ${statement}`,

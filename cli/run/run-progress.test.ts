@@ -38,9 +38,7 @@ test('the line of a run for `status` says what its step does, else why it is blo
     ...{ run: 'r', phase: 'train', iteration: 2, iterations: 10, take: 1, policy_version: 2, reason: null },
     ...{ groups_ended: 8, groups_total: 8, trials: {}, groups: [], until: null, waits_for: 'the train step' },
   };
-  expect(statusLine({ ...status, step: 'train, pack 3 of 12' })).toBe(
-    'run r: iteration 2 of 10, train: train, pack 3 of 12',
-  );
+  expect(statusLine({ ...status, step: 'train, pack 3 of 12' })).toBe('run r: iteration 2 of 10, train: pack 3 of 12');
   expect(statusLine({ ...status, step: null })).toBe('run r: iteration 2 of 10, train: waits for the train step');
   expect(statusLine({ ...status, waits_for: null, step: null })).toBe('run r: iteration 2 of 10, train');
   expect(

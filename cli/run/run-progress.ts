@@ -38,7 +38,8 @@ export async function readProgress(db: Database, runId: string): Promise<Progres
 
 /** Returns the line of a run for `status`: "run r: iteration 2 of 10, train: train, pack 3 of 12". */
 export function statusLine({ run, iteration, iterations, phase, step, waits_for: waits, reason }: RunStatus): string {
-  const doing = step ?? [reason, waits && `waits for ${waits}`].filter((text) => text).join('; ');
+  const doing =
+    (step && withoutPhase(step, phase)) ?? [reason, waits && `waits for ${waits}`].filter((text) => text).join('; ');
   return `run ${run}: iteration ${iteration} of ${iterations}, ${phase}${after(doing)}`;
 }
 
@@ -56,11 +57,15 @@ export function progressTexts(
   const stage = phase === 'publish' && step !== null ? (step.split(', ')[0] ?? '') : '';
   const short = stage || waits;
   const where = title === phase ? title : `${title}, ${phase}`;
-  const doing = step?.startsWith(`${phase}, `) ? step.slice(phase.length + 2) : step;
+  const doing = step && withoutPhase(step, phase);
   return [
     `${runId}: ${where}${after(reason ?? (doing || counts || waits))}`,
     `${runId}: ${reason === null ? `${where}${after(short)}` : `${title}, ${reason}`}`,
   ];
 }
+
+/** A step's text begins with its own phase, which may be the run's. */
+const withoutPhase = (step: string, phase: string): string =>
+  step.startsWith(`${phase}, `) ? step.slice(phase.length + 2) : step;
 
 const after = (text: string): string => (text === '' ? '' : `: ${text}`);

@@ -54,7 +54,7 @@ export function stepText({ phase, epoch, pack, packs, tokens, replica }: Heartbe
     phase,
     ...(epoch ? [`epoch ${epoch + 1}`] : []),
     ...(pack !== undefined && packs !== undefined ? [`pack ${pack} of ${packs}`] : []),
-    ...(tokens === undefined ? [] : [`${tokens.toLocaleString('en')} tokens`]),
+    ...(!tokens ? [] : [`${tokens.toLocaleString('en')} tokens`]),
     ...(replica === undefined ? [] : [replica]),
   ].join(', ');
 }

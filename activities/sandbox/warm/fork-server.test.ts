@@ -1,9 +1,11 @@
+import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { listPids } from '../../../core/process-stat.ts';
 import { agentFile, type AgentFile } from '../../../core/run-config/agent-file.ts';
@@ -335,3 +337,17 @@ const commandLines = async (): Promise<{ pid: number; line: string }[]> =>
       line: (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).replaceAll('\0', ' '),
     })),
   );
+
+test.each(['os.environ.get("KEY")', 'dict(os.environ)'])(
+  'what an import reads of a trial’s variables is noted with the line that reads it: %s',
+  async (reads) => {
+    const program = `
+import fork_server
+with fork_server.noting_reads(["KEY"]) as read:
+    exec(compile('import os\\n${reads}', "/library.py", "exec"))
+print(read)`;
+    const env = { PYTHONPATH: import.meta.dirname, PYTHONDONTWRITEBYTECODE: '1' };
+    const { stdout } = await promisify(execFile)(isolation.python.executable, ['-c', program], { env });
+    expect(stdout).toBe("{'KEY': '/library.py, line 2'}\n");
+  },
+);

@@ -119,7 +119,9 @@ async function start(spec: WarmProcessSpec, signal: AbortSignal): Promise<ForkSe
     if (!(error instanceof ForkServerError)) throw error;
     if (signal.aborted) return null;
     const { argv } = spec.forkServer;
-    console.warn(`the agent ${argv.slice(-2).join(':')} starts cold, each trial imports its module: ${error.message}`);
+    console.warn(
+      `the agent ${argv.slice(-2).join(':')} starts cold: each trial imports its module, which is right and takes longer. A trial could not begin as a fork because of this: ${error.message}`,
+    );
     return null;
   }
 }

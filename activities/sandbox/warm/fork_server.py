@@ -409,19 +409,20 @@ def copy(source: int, target: socket.socket) -> bool:
 
 
 @contextlib.contextmanager
-def noting_reads(names: list[str]) -> Iterator[set[str]]:
-    """Notes which of these environment variables Python code may read meanwhile."""
-    plain, read = type(os.environ), set[str]()
+def noting_reads(names: list[str]) -> Iterator[dict[str, str]]:
+    """Notes which of these environment variables Python code may read meanwhile, and where it does so first."""
+    plain, read = type(os.environ), dict[str, str]()
 
     class NotedEnvironment(plain):
         def __getitem__(self, name: str) -> str:
             if name in names:
-                read.add(name)
+                read.setdefault(name, reader())
             return super().__getitem__(name)
 
         def __iter__(self) -> Iterator[str]:
             # A copy of all variables may be read later.
-            read.update(names)
+            for name in names:
+                read.setdefault(name, reader())
             return super().__iter__()
 
     os.environ.__class__ = NotedEnvironment
@@ -429,6 +430,17 @@ def noting_reads(names: list[str]) -> Iterator[set[str]]:
         yield read
     finally:
         os.environ.__class__ = plain
+
+
+PYTHONS_OWN = {"<frozen os>", "<frozen _collections_abc>", "os.py", "_collections_abc.py"}
+
+
+def reader() -> str:
+    """Returns the place of the code that reads the environment now, below Python's own `os.environ`."""
+    frame = sys._getframe(2)
+    while frame.f_back and Path(frame.f_code.co_filename).name in PYTHONS_OWN:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
 
 
 def imported(path: str) -> ModuleType:
@@ -485,7 +497,8 @@ def prepare(settings: Settings) -> Callable[[], None]:
         call: Callable[[], None] = imported(program).prepare(*arguments)
     if read:
         names = ", ".join(sorted(read))
-        raise LookupError(f"it reads {names}, of which each trial has its own: read it in the function")
+        what = f"its import reads {names} ({next(iter(read.values()))}), of which each trial has its own"
+        raise LookupError(f"{what}: read it in the function, or import the library that does so there")
     if opened := open_descriptors() - before:
         left = ", ".join(sorted(opened))
         raise LookupError(f"it leaves {left} open, which all trials would share: open it in the function")
