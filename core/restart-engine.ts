@@ -7,7 +7,7 @@ export const restart = (
 ): string =>
   engines.length > 0
     ? `start vLLM with ${vllm}, or SGLang with ${sglang}`
-    : `start the deployment with it: \`npx trialgate down\`, then \`npx trialgate up ${vllm}\``;
+    : `start the deployment with it, besides its other flags: \`npx trialgate down\`, then \`npx trialgate up ${vllm}\``;
 
 const PARSER = '--tool-call-parser NAME';
 const VLLM_PARSER = `--enable-auto-tool-choice ${PARSER}`;

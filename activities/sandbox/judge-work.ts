@@ -27,7 +27,7 @@ export async function judgeWork(verification: Verification): Promise<Verdict> {
     rewards,
     turnRewards: undefined,
     isInDoubt: false,
-    reason: `gets ${JSON.stringify(rewards)}, since the verifier works on the untouched task: ${failure.message}`,
+    reason: `the verifier gave this work no reward, but judges the untouched task, so the work counts as ${JSON.stringify(rewards)}: ${failure.message}`,
   };
 }
 

@@ -205,8 +205,9 @@ function endingOf(
   if (reason === 'timed_out') return { ending: 'timed_out', reason: `the agent ${LIMITS.timed_out}` };
   if (reason !== 'exited') return { ending: 'agent_error', reason: `the agent ${LIMITS[reason]}` };
   if (exitCode !== null && success.includes(exitCode)) return { ending: 'done', reason: null };
+  const line = errorLine(stderr);
   return {
     ending: 'agent_error',
-    reason: `the agent ended with ${signal ?? `exit code ${exitCode}`}: ${errorLine(stderr)}`,
+    reason: `the agent ended with ${signal ?? `exit code ${exitCode}`}${line === '' ? ', and printed no error' : `: ${line}`}`,
   };
 }

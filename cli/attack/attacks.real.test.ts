@@ -88,7 +88,7 @@ describe('a careless verifier', () => {
     'is broken by %s, which is scored as 0',
     async (_, given) => {
       const { attacks } = await attackWith(given.attacks, await carelessTask(newFolder(), given));
-      const reason = expect.stringContaining('the verifier works on the untouched task');
+      const reason = expect.stringContaining('judges the untouched task');
       const expected = given.attacks.map((name) => ({ name, outcome: 'scored', reward: 0, reason }));
       expect(attacks.map(({ name, outcome, reward, reason: why }) => ({ name, outcome, reward, reason: why }))).toEqual(
         expect.arrayContaining(expected),

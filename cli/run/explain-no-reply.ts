@@ -1,12 +1,12 @@
 import type { TrialRecord } from '../show/trial-transcript.ts';
 
-type Tried = Pick<TrialRecord, 'agent_name' | 'calls' | 'refusals'>;
+type Tried = Pick<TrialRecord, 'agent_name' | 'calls' | 'refusals' | 'outcome'>;
 
 /**
  * Says why an agent got no reply in a trial; null when it got one. An agent can end well without a reply, because most
  * frameworks catch the error of a call.
  */
-export function explainNoReply({ agent_name: agent, calls, refusals }: Tried): string | null {
+export function explainNoReply({ agent_name: agent, calls, refusals, outcome }: Tried): string | null {
   if (calls.some(({ status, completion_tokens: tokens }) => status === 'completed' || (tokens ?? 0) > 0)) return null;
   const who = `the agent ${agent ?? ''}`;
   const failed = calls.find(({ status, reason }) => status === 'failed' && reason !== null);
@@ -14,5 +14,6 @@ export function explainNoReply({ agent_name: agent, calls, refusals }: Tried): s
   if (calls.length > 0) return `${who} got no reply: it gave up each of its calls`;
   const [refused] = refusals.latest;
   if (refused) return `${who} got no reply: its requests were refused (${refused.code}: ${refused.message})`;
+  if (outcome !== 'scored' && outcome !== 'truncated') return `${who} made no call before it failed`;
   return `${who} made no call: it must ask the base URL that it is given, with the key that it is given (OPENAI_BASE_URL and OPENAI_API_KEY; docs/agents.md)`;
 }

@@ -12,11 +12,13 @@ import { progressTexts, readProgress } from './run-progress.ts';
 import { readStepProgress } from './step-progress.ts';
 
 const WARN_MS = 15_000;
+const AWAY =
+  'its deployment does not answer, and may be stopped (`npx trialgate status`). This line goes on when it does, after `npx trialgate up`';
 const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
 
 /**
  * Shows a run until it ends. Trials come from the store, the phase from the workflow. While either does not answer, the last
- * known state stays on the screen.
+ * known state stays on the screen; while both do not, the screen says so.
  * @throws TrialgateError when the run failed, was cancelled, or is blocked
  */
 export async function watchRun({ client, db }: DeploymentClients, runId: string, signal: AbortSignal): Promise<void> {
@@ -47,6 +49,7 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
       } else if (await endedEarly()) {
         return throwUnlessCompleted(runId, { status: 'failed', reason: await reasonOf() }, null);
       } else if (!isRecorded) line.show(`${runId}: being prepared`);
+      else if (report === null) line.show(`${runId}: ${AWAY}`);
       await sleep(1000, undefined, { signal });
     }
   } finally {

@@ -120,18 +120,27 @@ export function transcript(trial: TrialRecord): string {
   if (count > 0) lines.push('', `── ${count} request(s) were refused and made no call; the latest ${latest.length}:`);
   for (const { at, attempt, status, code, message, ...each } of latest)
     lines.push(`${at}   attempt ${attempt}   ${each.request}   ${status} ${code}: ${message}`);
-  const advice = adviceOn(trial.calls);
+  const advice = adviceOn(trial);
   if (advice.length > 0) lines.push('', ...advice.map((each) => `── ${each}`));
   return lines.join('\n');
 }
 
-/** Says why calls are not trained or were refused, and what the model was not shown, each reason once. */
-function adviceOn(calls: TrialRecord['calls']): string[] {
+const PACKAGES =
+  'packages that an agent or a reward imports are named in its agent file or run file, and installed for it (docs/agents.md#packages)';
+
+/** Says which packages are missing, why calls are not trained or were refused, and what the model was not shown, each reason once. */
+function adviceOn({ calls, reason }: Pick<TrialRecord, 'calls' | 'reason'>): string[] {
+  const packages = reason?.includes('ModuleNotFoundError: ') ? [PACKAGES] : [];
   const why = calls.flatMap((call) => explainUntrainable(call) ?? []);
   const untrained = [...Map.groupBy(why, (each) => each)].map(
     ([sentence, { length }]) => `${length} ${length === 1 ? 'call is' : 'calls are'} not trained: ${sentence}`,
   );
-  return [...untrained, ...new Set(calls.flatMap((call) => toolParserAdvice(call) ?? [])), ...toolNotices(calls)];
+  return [
+    ...packages,
+    ...untrained,
+    ...new Set(calls.flatMap((call) => toolParserAdvice(call) ?? [])),
+    ...toolNotices(calls),
+  ];
 }
 
 /** Returns a sentence for each number of tools that requests had and the model was not shown. */

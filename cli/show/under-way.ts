@@ -64,8 +64,10 @@ export async function readUnderWay(
 /** Returns text that says what the run waits for, with a line for each group. */
 export function printUnderWay(runId: string, under: UnderWay): string[] {
   const { phase, waits_for, until, step, engine_holder: holder, groups: open } = under;
-  const what =
-    waits_for === null ? '' : `, waits for ${waits_for}${until === null ? '' : `, at the latest until ${until}`}`;
+  const limit = until === null ? '' : `, at the latest until ${until}`;
+  // The phase of a run without engines says already that it waits for them.
+  const waits = phase === 'waiting for engines' ? ' that no other run has' : `, waits for ${waits_for}`;
+  const what = waits_for === null ? '' : `${waits}${limit}`;
   const rows = open.map((group) => [
     group.id.slice(runId.length + 1),
     group.task.split('/').at(-1) || 'not claimed',

@@ -3,6 +3,7 @@ import { settingOf } from '../config/settings.ts';
 import { shownText } from '../config/show-setting.ts';
 import type { Asked } from '../options.ts';
 import { differences, type Difference } from './running-settings.ts';
+import { settingsNotGiven } from './settings-not-given.ts';
 import type { StackState } from './state.ts';
 import { quoted, upCommand } from './up-command.ts';
 
@@ -22,7 +23,8 @@ export function requireSameSettings(asked: Asked, { settings, components }: Stac
   const home = asked.flags.home === undefined ? '' : ` --home ${quoted(asked.flags.home)}`;
   const use = model && `\`npx trialgate engine use ${quoted(shownText('model', model.asked))}${home}\``;
   const isElsewhere = others.some(({ key }) => ['database_url', 'temporal_address', 'secret'].includes(key));
-  const restart = `\`npx trialgate down${home}\`, then \`${upCommand(asked)}\`${isElsewhere ? '' : '; runs go on afterwards'}`;
+  const up = upCommand(asked, settingsNotGiven(asked, settings));
+  const restart = `\`npx trialgate down${home}\`, then \`${up}\`${isElsewhere ? '' : '; runs go on afterwards'}`;
   const how =
     use === undefined
       ? `To apply this: ${restart}`
