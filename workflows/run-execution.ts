@@ -393,7 +393,7 @@ export class RunExecution {
     if (!this.#isPublished) return;
     const due = () => start + (this.#releaseEnginesAfter ?? 0) * 1000;
     for (let until = due(); Date.now() < until; until = due()) {
-      this.#status.waitFor(`${this.#person}; its engines are released at ${new Date(until).toISOString()}`);
+      this.#status.waitFor(`${this.#person}; its engines will be released at ${new Date(until).toISOString()}`);
       await condition(() => due() !== until, until - Date.now());
     }
   }

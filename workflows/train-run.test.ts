@@ -137,7 +137,7 @@ test('a blocked run releases its engines at the time that its settings say, and 
   await workers(world, async () => {
     const run = await start(newId());
     const waitsFor = async () => (await run.query<RunStatusReport>('status')).waits_for ?? '';
-    await until(async () => (await waitsFor()).includes('its engines are released at'));
+    await until(async () => (await waitsFor()).includes('its engines will be released at'));
     await run.executeUpdate('configure', { args: [{ release_engines_after: 0 }] });
     await until(async () => (await waitsFor()).endsWith('its engines were released'));
     disk.isFull = false;
@@ -388,7 +388,7 @@ test('a blocked or paused run does not poll its engines', async () => {
   await workers(world, async () => {
     const blocked = await start(newId());
     await until(async () =>
-      (await blocked.query<RunStatusReport>('status')).waits_for?.includes('its engines are released at'),
+      (await blocked.query<RunStatusReport>('status')).waits_for?.includes('its engines will be released at'),
     );
     expect(await timers(blocked)).toBe(1);
     const paused = await start(newId(), { pausedUntil: Date.now() + 3_600_000 });

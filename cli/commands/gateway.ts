@@ -47,13 +47,14 @@ export function register(root: Command): void {
       const more = options.engine.length ? { engines: JSON.stringify(options.engine) } : {};
       const asked = await settingsOf(command, ALIASES, more);
       const { config } = asked;
+      // An end while the gateway is loaded must not leave its bundle in the folder for temporary files.
+      const signal = (await import('../signals.ts')).shutdownSignal();
       const [
         { runGateway, requireDatabase },
         { httpUrl },
         { secretsOf },
         { connectionsOf },
         { engineKeysOf },
-        { shutdownSignal },
         { INSTALLS, homeFolders },
       ] = await Promise.all([
         import('../load-gateway.ts').then(({ loadGateway }) => loadGateway()),
@@ -61,13 +62,12 @@ export function register(root: Command): void {
         import('../config/secrets.ts'),
         import('../config/connections.ts'),
         import('../config/engine-keys.ts'),
-        import('../signals.ts'),
         import('../folders.ts'),
       ]);
       const { relayAddress: given } = options;
       const relayAddress = given === undefined ? undefined : valid('--relay-address', httpUrl.safeParse(given));
       const secret = config.secret ?? secretsOf(config.home).secret;
-      const signal = shutdownSignal();
+      signal.throwIfAborted();
       const own = config.database_url ? null : await ownPostgres(asked, signal);
       try {
         const { databaseUrl, engines } = connectionsOf(config);

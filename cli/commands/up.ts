@@ -62,6 +62,10 @@ export function register(root: Command): void {
         console.log(already ? 'Trialgate is already up:' : 'Trialgate is up:');
         printStatus(state);
         console.log(`page: ${pageUrl(config)} (\`npx trialgate open\` prints it with its key)`);
+      } catch (error) {
+        progress.end();
+        if (signal.aborted && !running) console.error('what it had started was stopped again, and data stays');
+        throw error;
       } finally {
         progress.end();
       }

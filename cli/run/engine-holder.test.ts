@@ -14,7 +14,7 @@ const working: RunStatus = {
   ...{ run: 'owner', phase: 'rollout', iteration: 0, iterations: 1, take: 1, policy_version: 0, reason: null },
   ...{ groups_ended: 0, groups_total: 0, trials: {}, waits_for: null, until: null, groups: [], step: null },
 };
-const released = 'a person: repair the cause, then resume; its engines are released at 2026-01-01T00:10:00.000Z';
+const released = 'a person: repair the cause, then resume; its engines will be released at 2026-01-01T00:10:00.000Z';
 const blocked = { ...working, phase: 'blocked', waits_for: released };
 const paused = { ...working, phase: 'paused', waits_for: 'a person: resume', until: '2026-01-02T00:00:00.000Z' };
 

@@ -14,6 +14,11 @@ export function explainNoReply({ agent_name: agent, calls, refusals, outcome }: 
   if (calls.length > 0) return `${who} got no reply: it gave up each of its calls`;
   const [refused] = refusals.latest;
   if (refused) return `${who} got no reply: its requests were refused (${refused.code}: ${refused.message})`;
-  if (outcome !== 'scored' && outcome !== 'truncated') return `${who} made no call before it failed`;
-  return `${who} made no call: it must ask the base URL that it is given, with the key that it is given (OPENAI_BASE_URL and OPENAI_API_KEY; docs/agents.md)`;
+  const how =
+    'must ask the base URL that it is given, with the key that it is given (OPENAI_BASE_URL and OPENAI_API_KEY; docs/agents.md)';
+  if (outcome === 'scored' || outcome === 'truncated') return `${who} made no call: it ${how}`;
+  // Its own error has been shown, and is the cause more often.
+  return outcome === 'agent_error' || outcome === 'timed_out'
+    ? `${who} made no call before it ended. If it tried to: it ${how}`
+    : `${who} made no call`;
 }

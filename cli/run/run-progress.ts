@@ -36,10 +36,10 @@ export async function readProgress(db: Database, runId: string): Promise<Progres
   return { ...run, title, trials: counts.map((row) => `${row.count} ${row.outcome}`).join(', ') };
 }
 
-/** Returns the line of a run for `status`: "run r: iteration 2 of 10, train: train, pack 3 of 12". */
+/** Returns the line of a run for `status`: "run r: iteration 2 of 10, train: pack 3 of 12". */
 export function statusLine({ run, iteration, iterations, phase, step, waits_for: waits, reason }: RunStatus): string {
   const doing =
-    (step && withoutPhase(step, phase)) ?? [reason, waits && `waits for ${waits}`].filter((text) => text).join('; ');
+    (step && withoutPhase(step, phase)) || [reason, waits && `waits for ${waits}`].filter((text) => text).join('; ');
   return `run ${run}: iteration ${iteration} of ${iterations}, ${phase}${after(doing)}`;
 }
 
@@ -66,6 +66,6 @@ export function progressTexts(
 
 /** A step's text begins with its own phase, which may be the run's. */
 const withoutPhase = (step: string, phase: string): string =>
-  step.startsWith(`${phase}, `) ? step.slice(phase.length + 2) : step;
+  step === phase ? '' : step.startsWith(`${phase}, `) ? step.slice(phase.length + 2) : step;
 
 const after = (text: string): string => (text === '' ? '' : `: ${text}`);

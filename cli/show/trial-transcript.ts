@@ -126,11 +126,11 @@ export function transcript(trial: TrialRecord): string {
 }
 
 const PACKAGES =
-  'packages that an agent or a reward imports are named in its agent file or run file, and installed for it (docs/agents.md#packages)';
+  'the packages that an agent imports are named in its agent file, and installed for it (docs/agents.md#packages); those of an image are installed in the image';
 
 /** Says which packages are missing, why calls are not trained or were refused, and what the model was not shown, each reason once. */
-function adviceOn({ calls, reason }: Pick<TrialRecord, 'calls' | 'reason'>): string[] {
-  const packages = reason?.includes('ModuleNotFoundError: ') ? [PACKAGES] : [];
+function adviceOn({ calls, outcome, reason }: Pick<TrialRecord, 'calls' | 'outcome' | 'reason'>): string[] {
+  const packages = outcome === 'agent_error' && reason?.includes('ModuleNotFoundError: ') ? [PACKAGES] : [];
   const why = calls.flatMap((call) => explainUntrainable(call) ?? []);
   const untrained = [...Map.groupBy(why, (each) => each)].map(
     ([sentence, { length }]) => `${length} ${length === 1 ? 'call is' : 'calls are'} not trained: ${sentence}`,

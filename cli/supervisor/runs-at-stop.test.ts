@@ -47,10 +47,10 @@ test('a stop says which runs it stops in the middle, and how they go on: with th
   expect(howRunsGoOn(asked, { ...starting, settings: null, ready_settings: settings ?? {} }, open).at(-1)).toBe(stuck);
 });
 
-test('a stop of a quickstart says that its run is cancelled, and that a resume goes on with it', () => {
+test('a stop of a quickstart says that its own run is cancelled, and that a resume goes on with it', () => {
   const state: StackState = { ...running, settings: null, cancels_its_run: true };
   expect(howRunsGoOn(asked, state, [{ id: 'mine', status: 'running' }])).toEqual([
-    'cancelled with its quickstart: run mine; after `npx trialgate up`, `npx trialgate resume mine` goes on with it',
+    'stopped in the middle: run mine. `npx trialgate up` goes on with it, but for the run of the quickstart itself, which is cancelled: `npx trialgate resume` of it goes on',
   ]);
 });
 

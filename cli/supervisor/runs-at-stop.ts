@@ -27,12 +27,13 @@ export function howRunsGoOn(asked: Asked, state: StackState, open: readonly Open
   const ids = (wanted: string): string[] => open.filter(({ status }) => status === wanted).map(({ id }) => id);
   const resumes = (id: string): string => `after ${up}, \`npx trialgate resume ${id}\` goes on with it`;
   const running = ids('running');
-  const stopped = state.cancels_its_run
-    ? running.map((id) => `cancelled with its quickstart: run ${id}; ${resumes(id)}`)
-    : running.length > 0
-      ? [
-          `stopped in the middle: run ${running.join(', run ')}. ${up} goes on with ${running.length === 1 ? 'it' : 'them'}`,
-        ]
+  const them = running.length === 1 ? 'it' : 'them';
+  const unless = state.cancels_its_run
+    ? ', but for the run of the quickstart itself, which is cancelled: `npx trialgate resume` of it goes on'
+    : '';
+  const stopped =
+    running.length > 0
+      ? [`stopped in the middle: run ${running.join(', run ')}. ${up} goes on with ${them}${unless}`]
       : [];
   return [...stopped, ...ids('blocked').map((id) => `blocked: run ${id}; ${resumes(id)}`)];
 }

@@ -1,5 +1,5 @@
 import { flagOf, SETTING_KEYS, settingOf } from '../config/settings.ts';
-import { shownText } from '../config/show-setting.ts';
+import { shownText, withoutSecrets } from '../config/show-setting.ts';
 import type { Asked } from '../options.ts';
 import type { Difference } from './running-settings.ts';
 
@@ -10,7 +10,7 @@ export function upCommand({ flags, file }: Pick<Asked, 'flags' | 'file'>, as: re
     const value = flags[key] ?? ran[key];
     if (value === undefined) return [];
     const { secret, placeholder } = settingOf(key);
-    return `${flagOf(key)} ${secret ? placeholder : quoted(value)}`;
+    return `${flagOf(key)} ${secret ? placeholder : quoted(withoutSecrets(value))}`;
   });
   return ['npx trialgate up', ...(file === undefined ? [] : [`--config ${quoted(file)}`]), ...given].join(' ');
 }

@@ -338,7 +338,7 @@ const commandLines = async (): Promise<{ pid: number; line: string }[]> =>
     })),
   );
 
-test.each(['os.environ.get("KEY")', 'dict(os.environ)'])(
+test.each(['os.environ.get("KEY")', 'dict(os.environ)', 'os.path.expandvars("$KEY")'])(
   'what an import reads of a trial’s variables is noted with the line that reads it: %s',
   async (reads) => {
     const program = `

@@ -120,7 +120,7 @@ async function start(spec: WarmProcessSpec, signal: AbortSignal): Promise<ForkSe
     if (signal.aborted) return null;
     const { argv } = spec.forkServer;
     console.warn(
-      `the agent ${argv.slice(-2).join(':')} starts cold: each trial imports its module, which is right and takes longer. A trial could not begin as a fork because of this: ${error.message}`,
+      `the agent ${argv.slice(-2).join(':')} starts cold: each trial imports its module itself. Results are the same, starts take longer. The reason: ${error.message}`,
     );
     return null;
   }

@@ -432,15 +432,20 @@ def noting_reads(names: list[str]) -> Iterator[dict[str, str]]:
         os.environ.__class__ = plain
 
 
-PYTHONS_OWN = {"<frozen os>", "<frozen _collections_abc>", "os.py", "_collections_abc.py"}
+STANDARD_LIBRARY = str(Path(os.__file__).parent)
 
 
 def reader() -> str:
-    """Returns the place of the code that reads the environment now, below Python's own `os.environ`."""
+    """Returns the place of the code that reads the environment now, below Python's standard library."""
     frame = sys._getframe(2)
-    while frame.f_back and Path(frame.f_code.co_filename).name in PYTHONS_OWN:
+    while frame.f_back and is_pythons_own(frame.f_code.co_filename):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+
+
+def is_pythons_own(file: str) -> bool:
+    is_package = "site-packages" in file or "dist-packages" in file
+    return file.startswith("<frozen ") or (file.startswith(STANDARD_LIBRARY) and not is_package)
 
 
 def imported(path: str) -> ModuleType:
@@ -497,7 +502,7 @@ def prepare(settings: Settings) -> Callable[[], None]:
         call: Callable[[], None] = imported(program).prepare(*arguments)
     if read:
         names = ", ".join(sorted(read))
-        what = f"its import reads {names} ({next(iter(read.values()))}), of which each trial has its own"
+        what = f"its import reads {names} (first in {next(iter(read.values()))}), of which each trial has its own"
         raise LookupError(f"{what}: read it in the function, or import the library that does so there")
     if opened := open_descriptors() - before:
         left = ", ".join(sorted(opened))
