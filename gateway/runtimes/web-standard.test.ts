@@ -20,6 +20,7 @@ const NODES_OWN = [
   '**/*.test.ts',
   'core/free-port.ts',
   'core/lock.ts',
+  'core/nearest-path.ts',
   'core/process-stat.ts',
   'core/repository.ts',
   'core/utf8.ts',

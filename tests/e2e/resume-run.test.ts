@@ -4,6 +4,7 @@ import { execFile } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
+import { OTHER_MODEL_ADVICE } from '../../core/block-advice.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
 import { attempts, iterations, replicas, runs } from '../../store/schema.ts';
@@ -194,6 +195,9 @@ test('a run that a person cancels ends as cancelled, and a run that is not under
   );
 });
 
+/** The reason of a run whose model is damaged says that only another model helps. */
+const DAMAGED = `the model is damaged. ${OTHER_MODEL_ADVICE}`;
+
 test('a cancelled run has in its record who cancelled it or why, and keeps the reason for which it was blocked', async () => {
   const { db } = store;
   const { client } = environment;
@@ -223,7 +227,7 @@ test('a cancelled run has in its record who cancelled it or why, and keeps the r
         const handle = await startRun(client, id, config);
         await until(async () => (await recordOf(id))?.status === 'blocked');
         expect(await handle.query<RunStatusReport>('status')).toMatchObject({
-          reason: 'the model is damaged',
+          reason: DAMAGED,
           reason_type: 'BadModel',
         });
         await cancel();
@@ -232,14 +236,14 @@ test('a cancelled run has in its record who cancelled it or why, and keeps the r
   );
   expect(await recordOf('by-quickstart')).toMatchObject({
     status: 'cancelled',
-    reason: 'the model is damaged (then cancelled because its quickstart ended)',
+    reason: `${DAMAGED} (then cancelled because its quickstart ended)`,
   });
   expect((await recordOf('interrupted'))?.reason).toBe(
-    'the model is damaged (then cancelled because its quickstart was interrupted)',
+    `${DAMAGED} (then cancelled because its quickstart was interrupted)`,
   );
   expect(await recordOf('by-temporal')).toMatchObject({
     status: 'cancelled',
-    reason: 'the model is damaged (then cancelled through Temporal)',
+    reason: `${DAMAGED} (then cancelled through Temporal)`,
   });
 });
 
