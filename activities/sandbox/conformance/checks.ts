@@ -46,7 +46,7 @@ export const CHECKS: Check[] = [
       const foreign = names
         .trim()
         .split(' ')
-        .filter((name) => !ALLOWED_VARIABLES.includes(name));
+        .filter((name) => !ALLOWED_VARIABLES.includes(name) && !(name in (sandbox.image?.env ?? {})));
       requireThat(foreign.length === 0, `it has the variables ${foreign.join(', ')}`);
       const value = await shell(sandbox, 'printf %s "$A"', { env: { PATH: '/usr/bin:/bin', A: 'x y\n"z"' } });
       requireThat(value.stdout === 'x y\n"z"', `a variable is ${JSON.stringify(value.stdout)}`);
@@ -248,7 +248,7 @@ export const CHECKS: Check[] = [
       const command = {
         argv: ['true'],
         cwd: paths.work,
-        env: { ...baseEnvironment(backend.pythonOf(sandbox), paths), A: 'x y\n"z"' },
+        env: { ...baseEnvironment(backend.pythonOf(sandbox), paths), ...sandbox.image?.env, A: 'x y\n"z"' },
         limits: LIMITS,
         mounts: [{ host: data, inside: '/mounts/data', writable: false }],
         signal,
