@@ -34,7 +34,7 @@ import { until } from '../tests/support/harness/until.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 import { listenForCalls } from './starts/calls.ts';
-import { eachKind } from './starts/each-kind.ts';
+import { eachKind } from './each-kind.ts';
 import { controlGroups, leftOf, memoryOf, processesOf, type Left } from './starts/left.ts';
 
 const options = optionsOf(import.meta.url, {

@@ -1,5 +1,5 @@
 /**
- * Measures one kind of sandbox after another. One that does not start here is left out, and one that fails on the way loses nothing of what
+ * Measures, or tries, one kind of sandbox after another. One that does not start here is left out, and one that fails on the way loses nothing of what
  * was measured. `incomplete` has a line about each of these, which `report` is told at once; `hasFailed` is true when one started and was not
  * measured whole.
  */
@@ -16,7 +16,7 @@ export async function eachKind<Kind extends string>(
   };
   for (const kind of kinds) {
     if (signal.aborted) {
-      note(`${kind} is not measured`, signal.reason);
+      note(`${kind} is not begun`, signal.reason);
       continue;
     }
     try {
@@ -29,7 +29,7 @@ export async function eachKind<Kind extends string>(
       await steps.measure(kind);
     } catch (error) {
       hasFailed = true;
-      note(`${kind} is not measured whole`, error);
+      note(`${kind} ended early`, error);
     }
   }
   return { incomplete, hasFailed };

@@ -29,15 +29,12 @@ test('a kind that does not start or that fails leaves the others measured, and a
   expect(await measured()).toEqual({
     kinds: ['works', 'works too'],
     hasFailed: true,
-    incomplete: ['missing is left out: it is not installed', 'fails is not measured whole: its engine is gone'],
+    incomplete: ['missing is left out: it is not installed', 'fails ended early: its engine is gone'],
   });
 });
 
 test('what was measured before an interruption is kept', async () => {
   const { kinds, incomplete } = await measured('fails');
   expect(kinds).toEqual(['works']);
-  expect(incomplete.slice(1)).toEqual([
-    'fails is not measured whole: interrupted',
-    'works too is not measured: interrupted',
-  ]);
+  expect(incomplete.slice(1)).toEqual(['fails ended early: interrupted', 'works too is not begun: interrupted']);
 });

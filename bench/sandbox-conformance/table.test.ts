@@ -1,0 +1,41 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { CHECKS } from '../../activities/sandbox/conformance/checks.ts';
+import { REPOSITORY } from '../../core/repository.ts';
+import { conformanceTable } from './table.ts';
+
+it('docs/sandboxes.md has each sentence that a kind must keep, with what the newest results say (`node bench/sandbox-conformance.ts --table` prints it)', () => {
+  const page = readFileSync(join(REPOSITORY, 'docs/sandboxes.md'), 'utf8');
+  const [, table] = /<!-- checks -->\n([^]*)\n<!-- end of checks -->/.exec(page) ?? [];
+  expect(table?.trim()).toBe(conformanceTable());
+});
+
+it('a sentence holds, fails or is refused as the newest result of its kind says, and is not tried where there is none', () => {
+  const [first, second, third, fourth, fifth] = CHECKS.map(({ sentence }) => sentence);
+  const result = (date: string, ...sections: string[]): string =>
+    [JSON.stringify({ command: 'node', machine: '2 cores', date, commit: 'abc' }, null, 2), ...sections].join('\n\n');
+  const old = result('2026-01-01T10:00:00.000Z', `slurm\nJobs.\nfailed     0.1 s  ${first}: it did not`);
+  const section = [
+    ...['bubblewrap', 'Sandboxes.', `passed     0.4 s  ${first}`, `failed   100.0 s  ${second}: it has a: b`],
+    ...[`skipped    0.0 s  ${third}: this kind says that it cannot`, `error      0.0 s  ${fourth}: no disk`],
+  ].join('\n');
+  const table = conformanceTable([
+    result('2026-01-02T10:00:00.000Z', section, `slurm\nJobs.\npassed     0.1 s  ${first}`),
+    old,
+  ]);
+  const lines = table.split('\n');
+  expect(lines.slice(2, 7)).toEqual([
+    `| ${first} | holds | not tried | holds | not tried |`,
+    `| ${second} | **fails** | not tried | not tried | not tried |`,
+    `| ${third} | refused | not tried | not tried | not tried |`,
+    `| ${fourth} | not tried | not tried | not tried | not tried |`,
+    `| ${fifth} | not tried | not tried | not tried | not tried |`,
+  ]);
+  expect(lines.slice(-4)).toEqual([
+    '- `bubblewrap`: 2026-01-02, 2 cores, commit abc. Sandboxes.',
+    '- `container`: no result.',
+    '- `slurm`: 2026-01-02, 2 cores, commit abc. Jobs.',
+    '- `kubernetes`: no result.',
+  ]);
+});
