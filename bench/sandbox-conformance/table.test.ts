@@ -11,11 +11,14 @@ it('docs/sandboxes.md has each sentence that a kind must keep, with what the new
   expect(table?.trim()).toBe(conformanceTable());
 });
 
-it('a sentence holds, fails or is refused as the newest result of its kind says, and is not tried where there is none', () => {
+it('a sentence holds, fails or is refused as the newest result that tried it says, and is not tried where there is none', () => {
   const [first, second, third, fourth, fifth] = CHECKS.map(({ sentence }) => sentence);
   const result = (date: string, ...sections: string[]): string =>
     [JSON.stringify({ command: 'node', machine: '2 cores', date, commit: 'abc' }, null, 2), ...sections].join('\n\n');
-  const old = result('2026-01-01T10:00:00.000Z', `slurm\nJobs.\nfailed     0.1 s  ${first}: it did not`);
+  const old = result(
+    '2026-01-01T10:00:00.000Z',
+    `slurm\nJobs.\nfailed     0.1 s  ${first}: it did not\npassed     0.1 s  ${fifth}`,
+  );
   const section = [
     ...['bubblewrap', 'Sandboxes.', `passed     0.4 s  ${first}`, `failed   100.0 s  ${second}: it has a: b`],
     ...[`skipped    0.0 s  ${third}: this kind says that it cannot`, `error      0.0 s  ${fourth}: no disk`],
@@ -30,12 +33,13 @@ it('a sentence holds, fails or is refused as the newest result of its kind says,
     `| ${second} | **fails** | not tried | not tried | not tried |`,
     `| ${third} | refused | not tried | not tried | not tried |`,
     `| ${fourth} | not tried | not tried | not tried | not tried |`,
-    `| ${fifth} | not tried | not tried | not tried | not tried |`,
+    `| ${fifth} | not tried | not tried | holds | not tried |`,
   ]);
-  expect(lines.slice(-4)).toEqual([
+  expect(lines.slice(-5)).toEqual([
     '- `bubblewrap`: 2026-01-02, 2 cores, commit abc. Sandboxes.',
     '- `container`: no result.',
     '- `slurm`: 2026-01-02, 2 cores, commit abc. Jobs.',
+    '- `slurm`: 2026-01-01, 2 cores, commit abc. Jobs.',
     '- `kubernetes`: no result.',
   ]);
 });

@@ -10,13 +10,13 @@ const head = z.object({ machine: z.string(), date: z.string(), commit: z.string(
 /** What `bench/sandbox-conformance.ts` printed for one kind. */
 type Result = z.output<typeof head> & { kind: SandboxKind; statement: string; lines: string[] };
 
-/** Returns the table of docs/sandboxes.md: each sentence that a kind must keep, with the newest result of each kind. */
+/** Returns the table of docs/sandboxes.md: each sentence that a kind must keep, with what the newest result that tried it says. */
 export function conformanceTable(files: readonly string[] = resultFiles()): string {
-  const results = files.flatMap(resultsIn).toSorted((one, other) => one.date.localeCompare(other.date));
-  const newest = SANDBOX_KINDS.map((kind) => results.findLast((result) => result.kind === kind) ?? null);
+  const results = files.flatMap(resultsIn).toSorted((one, other) => other.date.localeCompare(one.date));
+  const byKind = SANDBOX_KINDS.map((kind) => results.filter((result) => result.kind === kind));
   const rows = CHECKS.map(({ sentence, isLarge }) => [
     `${sentence}${isLarge ? ' (`--large`)' : ''}`,
-    ...newest.map((result) => (result === null ? NOT_TRIED : stateOf(sentence, result))),
+    ...byKind.map((ofKind) => stateOf(sentence, ofKind)),
   ]);
   const kinds = SANDBOX_KINDS.map((kind) => `\`${kind}\``);
   return [
@@ -24,7 +24,9 @@ export function conformanceTable(files: readonly string[] = resultFiles()): stri
     row(['---', ...kinds.map(() => '---')]),
     ...rows.map(row),
     '',
-    ...newest.map((result, index) => `- ${kinds[index]}: ${result === null ? 'no result.' : described(result)}`),
+    ...byKind.flatMap((ofKind, index) =>
+      (ofKind.length === 0 ? ['no result.'] : ofKind.map(described)).map((text) => `- ${kinds[index]}: ${text}`),
+    ),
   ].join('\n');
 }
 
@@ -45,16 +47,16 @@ function resultsIn(file: string): Result[] {
 }
 
 const NOT_TRIED = 'not tried';
-/** The words for the outcomes of a check. One that could not be made says nothing about the kind. */
-const STATES = { passed: 'holds', failed: '**fails**', skipped: 'refused', error: NOT_TRIED } as const;
-const LINE = /^(passed|failed|skipped|error) +[\d.]+ s {2}(.*)$/;
+/** The words for the outcomes of a check. One that could not be made (`error`) says nothing about the kind. */
+const STATES = { passed: 'holds', failed: '**fails**', skipped: 'refused' } as const;
+const LINE = /^(passed|failed|skipped) +[\d.]+ s {2}(.*)$/;
 
-function stateOf(sentence: string, { lines }: Result): string {
-  for (const line of lines) {
+/** `results` are those of one kind, the newest first. */
+function stateOf(sentence: string, results: readonly Result[]): string {
+  for (const line of results.flatMap(({ lines }) => lines)) {
     const [, outcome, rest = ''] = LINE.exec(line) ?? [];
     if (rest !== sentence && !rest.startsWith(`${sentence}: `)) continue;
-    if (outcome === 'passed' || outcome === 'failed' || outcome === 'skipped' || outcome === 'error')
-      return STATES[outcome];
+    if (outcome === 'passed' || outcome === 'failed' || outcome === 'skipped') return STATES[outcome];
   }
   return NOT_TRIED;
 }
