@@ -1,7 +1,9 @@
+import { TrialgateError } from '../core/errors.ts';
+
 /**
- * Measures, or tries, one kind of sandbox after another. One that does not start here is left out, and one that fails on the way loses nothing of what
- * was measured. `incomplete` has a line about each of these, which `report` is told at once; `hasFailed` is true when one started and was not
- * measured whole.
+ * Measures, or tries, one kind of sandbox after another. One for which this machine lacks something (`missing_prerequisite`) is left out, and one that
+ * fails, at its start or on the way, loses nothing of what was measured. `incomplete` has a line about each of these, which `report` is told at
+ * once; `hasFailed` is true when one failed.
  */
 export async function eachKind<Kind extends string>(
   kinds: readonly Kind[],
@@ -22,7 +24,9 @@ export async function eachKind<Kind extends string>(
     try {
       await steps.start(kind);
     } catch (error) {
-      note(`${kind} is left out`, error);
+      const isMissing = error instanceof TrialgateError && error.code === 'missing_prerequisite';
+      hasFailed ||= !isMissing;
+      note(`${kind} ${isMissing ? 'is left out' : 'did not start'}`, error);
       continue;
     }
     try {

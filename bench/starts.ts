@@ -35,6 +35,7 @@ import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 import { listenForCalls } from './starts/calls.ts';
 import { eachKind } from './each-kind.ts';
+import { allEnded, inTurns } from './starts/in-turns.ts';
 import { controlGroups, leftOf, memoryOf, processesOf, type Left } from './starts/left.ts';
 
 const options = optionsOf(import.meta.url, {
@@ -62,27 +63,6 @@ await using stack = new AsyncDisposableStack();
 const calls = stack.use(await listenForCalls());
 const progress = (line: string) => console.error(`${new Date().toISOString().slice(11, 19)} ${line}`);
 
-async function inTurns(count: number, atOnce: number, work: (index: number) => Promise<void>): Promise<void> {
-  let next = 0;
-  await allEnded(
-    Array.from({ length: atOnce }, async () => {
-      while (next < count && !signal.aborted) await work(next++);
-    }),
-    () => (next = count),
-  );
-}
-
-/** Waits for all, also when one fails, so that nothing runs beside what is measured next. */
-async function allEnded<T>(all: Promise<T>[], onFailure: () => void): Promise<T[]> {
-  try {
-    return await Promise.all(all);
-  } catch (error) {
-    onFailure();
-    await Promise.allSettled(all);
-    throw error;
-  }
-}
-
 type Trial = (trialId: string) => Promise<{ opened: number }>;
 
 async function timed(trial: Trial, trialId: string): Promise<Times> {
@@ -99,7 +79,7 @@ async function measure(kind: string, start: string, trial: Trial, ready?: () => 
   const times: Times[] = [];
   await ready?.();
   const begin = performance.now();
-  await inTurns(options.trials, options['at-once'], async (index) => {
+  await inTurns(options.trials, { atOnce: options['at-once'], signal }, async (index) => {
     times.push(await timed(trial, `${name}-${index}`));
   });
   const perSecond = (options.trials / (performance.now() - begin)) * 1000;
@@ -201,7 +181,7 @@ async function idleMemory(host: Host, agent: Agent): Promise<number> {
 /** Ends sandboxes at random moments, by a cancel or by a removal. */
 async function killAtRandom({ backend, home, sandboxes }: Host, agent: Agent): Promise<void> {
   const task = await taskWith(home, 'true');
-  await inTurns(options.kills, options['at-once'], async (index) => {
+  await inTurns(options.kills, { atOnce: options['at-once'], signal }, async (index) => {
     const key = { trialId: `kill-${index}`, attempt: 1 };
     const controller = new AbortController();
     const life = (async () => {
