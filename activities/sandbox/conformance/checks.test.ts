@@ -77,3 +77,17 @@ it.skipIf(isMissing).each(BROKEN)('a kind that %s fails a check', async (_, sent
   const { outcome } = await runCheck({ ...real, run: broken(real) }, checkOf(sentence), signal);
   expect(outcome).toBe('failed');
 });
+
+it.skipIf(isMissing)(
+  'a warning of the machine, and output that comes in pieces, fail no check of two sandboxes',
+  async () => {
+    const real = await openBackend({ kind: 'bubblewrap' });
+    const run: SandboxBackend['run'] = (sandbox, { onOutput, ...command }) => {
+      onOutput?.('stderr', 'bash: warning: setlocale: cannot change locale\n');
+      const inPieces: typeof onOutput = (stream, text) => [...text].forEach((piece) => onOutput?.(stream, piece));
+      return real.run(sandbox, { ...command, onOutput: inPieces });
+    };
+    const check = checkOf('two sandboxes do not reach each other: no port of loopback, no abstract Unix socket');
+    expect(await runCheck({ ...real, run }, check, signal)).toMatchObject({ outcome: 'passed', reason: null });
+  },
+);

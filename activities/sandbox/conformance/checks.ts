@@ -323,11 +323,15 @@ export const CHECKS: Check[] = [
         const name = `trialgate-${randomBytes(6).toString('hex')}`;
         const ending = new AbortController();
         const heard = Promise.withResolvers<string>();
+        let printedSoFar = '';
         const holding = shell(one, '', {
           argv: ['python3', '-c', listen(name)],
           network,
           signal: AbortSignal.any([signal, ending.signal]),
-          onOutput: (_, text) => heard.resolve(text),
+          onOutput: (stream, text) => {
+            if (stream === 'stdout') printedSoFar += text;
+            if (/^port \d+\n/m.test(printedSoFar)) heard.resolve(printedSoFar);
+          },
         });
         try {
           const said = await Promise.race([heard.promise, holding.then(printed)]);
