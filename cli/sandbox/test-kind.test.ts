@@ -41,6 +41,24 @@ test('a kind of sandbox that lacks a member is refused, and the member is named'
   await expect(testClass(`${FIELDS} ${METHODS} find() {}`)).rejects.toThrow(/it has no host/);
 });
 
+test('a kind whose sandboxes lack `bash` or `python3` is refused, and no check is tried', async () => {
+  const run =
+    "run() { return { reason: 'exited', exitCode: 127, signal: null, stdout: '', stderr: 'bash: not found' }; }";
+  const paths = "pathsOf() { return { work: '/', home: '/', tmp: '/', logs: '/' }; } pythonOf() { return 'python3'; }";
+  const others =
+    'prepare() {} start() { return { image: null }; } copyIn() {} explain() {} copyOut() {} destroy() {} find() {}';
+  const module = `class Mine { ${FIELDS} host = {}; ${run} ${paths} ${others} }\nexport default () => new Mine();\n`;
+  const printed: string[] = [];
+  const tested = testKind(await fileWith('mine.mjs', module), {}, new AbortController().signal, (line) =>
+    printed.push(line),
+  );
+  await expect(tested).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringMatching(/need `bash` and `python3`, but .* exit code 127: bash: not found/),
+  });
+  expect(printed).toEqual(['a kind of my own']);
+});
+
 test('a kind is tested with the settings of a run file, which names the kind if nothing else does', async () => {
   const kubeconfig = await fileWith('kubeconfig', 'apiVersion: v1\nkind: Config\n');
   vi.stubEnv('KUBECONFIG', kubeconfig);

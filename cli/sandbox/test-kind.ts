@@ -5,6 +5,7 @@ import { pathToFileURL } from 'node:url';
 import { z } from 'zod';
 import type { SandboxBackend } from '../../activities/sandbox/backend.ts';
 import { openBackend } from '../../activities/sandbox/backends.ts';
+import { requirePrograms } from '../../activities/sandbox/conformance/require-programs.ts';
 import { runChecks, type CheckResult } from '../../activities/sandbox/conformance/run-checks.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import {
@@ -31,7 +32,7 @@ type Opened = { backend: SandboxBackend; image: string | null };
 
 /**
  * Tries each sentence about sandboxes on a kind, and prints each result as it comes.
- * @throws TrialgateError `bad_input` for an unknown kind, `missing_prerequisite` when it does not work here
+ * @throws TrialgateError `bad_input` for an unknown kind and for sandboxes without `bash` or `python3`, `missing_prerequisite` when it does not work here
  */
 export async function testKind(
   named: string | undefined,
@@ -44,6 +45,8 @@ export async function testKind(
   await using folder = await temporaryFolder();
   const preparing = { home: folder.path, signal, report: print };
   const image = name === null ? null : await backend.prepare({ name }, preparing);
+  signal.throwIfAborted();
+  await requirePrograms(backend, { home: folder.path, image, signal });
   const onResult = ({ outcome, sentence, reason, seconds }: CheckResult): void =>
     print(
       `${outcome.padEnd(7)}  ${seconds.toFixed(1).padStart(5)} s  ${sentence}${reason === null ? '' : `: ${reason}`}`,
