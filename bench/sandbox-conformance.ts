@@ -5,8 +5,9 @@
  *   node bench/sandbox-conformance.ts --table
  *
  * `--large` also copies 100,000 files and a file of 1 GB. For `container` it starts a podman of its own, unless DOCKER_HOST names an engine, and
- * for `slurm` and `kubernetes` a cluster of one node, of which that of `kubernetes` is a fake that runs pods in a podman. A kind that does not
- * work here is left out. `--table` tries nothing: it prints the table of docs/sandboxes.md from bench/results/sandbox-conformance*.txt.
+ * for `slurm` and `kubernetes` a cluster of one node. That of `kubernetes` is a fake that runs pods in a podman, unless KUBECONFIG names a cluster;
+ * the result says so, and is not in the table. A kind for which this machine lacks something is left out. `--table` tries nothing: it prints the
+ * table of docs/sandboxes.md from bench/results/sandbox-conformance*.txt.
  */
 import { testKind } from '../cli/sandbox/test-kind.ts';
 import { EXIT } from '../cli/exit.ts';
@@ -20,24 +21,27 @@ import { noSlurm, startSlurm } from '../tests/support/harness/slurm.ts';
 import { provenance } from './deployment.ts';
 import { eachKind } from './each-kind.ts';
 import { optionsOf } from './options.ts';
-import { conformanceTable } from './sandbox-conformance/table.ts';
+import { conformanceTable, ON_A_FAKE } from './sandbox-conformance/table.ts';
 
 const options = optionsOf(import.meta.url, { large: false, table: false, kinds: SANDBOX_KINDS.join(',') });
 const signal = shutdownSignal();
 await using stack = new AsyncDisposableStack();
+const onFakes = new Set<SandboxKind>();
 
 async function start(kind: SandboxKind): Promise<void> {
   if (kind === 'container' && process.env.DOCKER_HOST === undefined && noPodman() === null)
     process.env.DOCKER_HOST = stack.use(await startPodman(signal)).host;
-  if (kind === 'kubernetes' && process.env.KUBECONFIG === undefined && noPodman() === null)
+  if (kind === 'kubernetes' && process.env.KUBECONFIG === undefined && noPodman() === null) {
     process.env.KUBECONFIG = stack.use(await startKubernetes(signal)).kubeconfig;
+    onFakes.add(kind);
+  }
   if (kind === 'slurm' && noSlurm() === null)
     process.env.PATH = `${stack.use(await startSlurm(signal)).bin}:${process.env.PATH}`;
   await openBackend({ kind }, signal);
 }
 
 async function measure(kind: SandboxKind): Promise<void> {
-  console.log(`\n${kind}`);
+  console.log(`\n${kind}${onFakes.has(kind) ? ON_A_FAKE : ''}`);
   await testKind(kind, { large: options.large }, signal, console.log);
 }
 

@@ -1,11 +1,14 @@
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { CHECKS } from '../../activities/sandbox/conformance/checks.ts';
+import { CHECKS, type Check } from '../../activities/sandbox/conformance/checks.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { isSandboxKind, SANDBOX_KINDS, type SandboxKind } from '../../core/run-config/sandbox.ts';
 
-const head = z.object({ machine: z.string(), date: z.string(), commit: z.string() });
+const head = z.object({ machine: z.string(), date: z.string() });
+
+/** Printed after the name of a kind that was tried on a fake. Such a result is not in the table, because it says nothing about a real cluster. */
+export const ON_A_FAKE = ' on a fake cluster';
 
 /** What `bench/sandbox-conformance.ts` printed for one kind. */
 type Result = z.output<typeof head> & { kind: SandboxKind; statement: string; lines: string[] };
@@ -14,9 +17,10 @@ type Result = z.output<typeof head> & { kind: SandboxKind; statement: string; li
 export function conformanceTable(files: readonly string[] = resultFiles()): string {
   const results = files.flatMap(resultsIn).toSorted((one, other) => other.date.localeCompare(one.date));
   const byKind = SANDBOX_KINDS.map((kind) => results.filter((result) => result.kind === kind));
-  const rows = CHECKS.map(({ sentence, isLarge }) => [
+  const decided = byKind.map((ofKind) => CHECKS.map((check) => decide(check, ofKind)));
+  const rows = CHECKS.map(({ sentence, isLarge }, index) => [
     `${sentence}${isLarge ? ' (`--large`)' : ''}`,
-    ...byKind.map((ofKind) => stateOf(sentence, ofKind)),
+    ...decided.map((ofKind) => ofKind[index]?.state ?? NOT_TRIED),
   ]);
   const kinds = SANDBOX_KINDS.map((kind) => `\`${kind}\``);
   return [
@@ -24,9 +28,7 @@ export function conformanceTable(files: readonly string[] = resultFiles()): stri
     row(['---', ...kinds.map(() => '---')]),
     ...rows.map(row),
     '',
-    ...byKind.flatMap((ofKind, index) =>
-      (ofKind.length === 0 ? ['no result.'] : ofKind.map(described)).map((text) => `- ${kinds[index]}: ${text}`),
-    ),
+    ...decided.flatMap((ofKind, index) => sourcesOf(ofKind).map((text) => `- ${kinds[index]}: ${text}`)),
   ].join('\n');
 }
 
@@ -51,17 +53,34 @@ const NOT_TRIED = 'not tried';
 const STATES = { passed: 'holds', failed: '**fails**', skipped: 'refused' } as const;
 const LINE = /^(passed|failed|skipped) +[\d.]+ s {2}(.*)$/;
 
-/** `results` are those of one kind, the newest first. */
-function stateOf(sentence: string, results: readonly Result[]): string {
-  for (const line of results.flatMap(({ lines }) => lines)) {
-    const [, outcome, rest = ''] = LINE.exec(line) ?? [];
-    if (rest !== sentence && !rest.startsWith(`${sentence}: `)) continue;
-    if (outcome === 'passed' || outcome === 'failed' || outcome === 'skipped') return STATES[outcome];
-  }
-  return NOT_TRIED;
+/** A cell of the table: what is known about a sentence, and from which result. */
+type Cell = { check: Check; state: string; result: Result };
+
+/** `results` are those of one kind, the newest first. Returns null when none tried the sentence. */
+function decide(check: Check, results: readonly Result[]): Cell | null {
+  for (const result of results)
+    for (const line of result.lines) {
+      const [, outcome, rest = ''] = LINE.exec(line) ?? [];
+      if (rest !== check.sentence && !rest.startsWith(`${check.sentence}: `)) continue;
+      if (outcome === 'passed' || outcome === 'failed' || outcome === 'skipped')
+        return { check, state: STATES[outcome], result };
+    }
+  return null;
+}
+
+/** Describes the results from which the cells of one kind come, the newest first. Each but the first says which cells these are. */
+function sourcesOf(cells: readonly (Cell | null)[]): string[] {
+  const byResult = Map.groupBy(
+    cells.filter((cell) => cell !== null),
+    ({ result }) => result,
+  );
+  if (byResult.size === 0) return ['no result.'];
+  return [...byResult]
+    .toSorted(([one], [other]) => other.date.localeCompare(one.date))
+    .map(([{ date, machine, statement }, own], index) => {
+      const names = own.map(({ check }) => (check.isLarge ? '`--large`' : `“${check.sentence}”`));
+      return `${date.slice(0, 10)}, ${machine}${index === 0 ? '' : `, only for ${names.join(', ')}`}. ${statement}`;
+    });
 }
 
 const row = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`;
-
-const described = ({ date, machine, commit, statement }: Result): string =>
-  `${date.slice(0, 10)}, ${machine}, commit ${commit}. ${statement}`;
