@@ -38,16 +38,18 @@ export function writeLoggerState(home: string, state: LoggerState): void {
   writeAtomically(fileOf(home, state), `${JSON.stringify(state)}\n`);
 }
 
-/** Notes how many entries a logger has, and if that is all of a run that has ended. */
+/** Notes how many entries a logger has, and if that is all of a run that has ended. `failure` says what it lacks besides them. */
 export function noteWritten(
   home: string,
   run: string,
   { logger, digest }: Destination,
-  { name, written, endedAt }: { name: string; written: number; endedAt: Date | null },
+  { name, written, endedAt, failure }: { name: string; written: number; endedAt: Date | null; failure: string | null },
 ): LoggerState {
-  const complete = endedAt?.toISOString() ?? null;
-  const state = { run, logger, destination: digest, name, written, failing_since: null, reason: null, complete };
-  const before = read(fileOf(home, state));
+  const key = { run, logger, destination: digest };
+  const before = read(fileOf(home, key));
+  const since = failure === null ? null : (before?.failing_since ?? new Date().toISOString());
+  const complete = failure === null ? (endedAt?.toISOString() ?? null) : null;
+  const state = { ...key, name, written, failing_since: since, reason: failure, complete };
   if (JSON.stringify(before) !== JSON.stringify(state)) writeLoggerState(home, state);
   return state;
 }

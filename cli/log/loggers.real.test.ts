@@ -3,16 +3,20 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test, type TestContext } from 'vitest';
 import { z } from 'zod';
 import { REPOSITORY } from '../../core/repository.ts';
 import type { LoggerName, LoggerSetting } from '../../core/run-config/loggers.ts';
 import { openDatabase } from '../../store/database.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { trials } from '../../store/schema.ts';
 import { killLoggerPrograms } from '../../tests/support/harness/logger-programs.ts';
 import { startMlflow, type MlflowServer } from '../../tests/support/harness/mlflow-server.ts';
 import { withTemporaryStack } from '../../tests/support/harness/temporary-deployment.ts';
 import { until } from '../../tests/support/harness/until.ts';
 import { useServer } from '../../tests/support/harness/use-database.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { logOnce } from '../../tests/support/scenarios/log-once.ts';
 import { LoggedRun } from '../../tests/support/scenarios/logged-run.ts';
 import { INSTALLS } from '../folders.ts';
@@ -37,7 +41,21 @@ let mlflow: MlflowServer | string;
 /** The entries that each logger has, by the run's name in it. */
 type Entries = [step: number, kind: string, value: number][];
 const read = z.record(z.string(), z.record(z.string(), z.array(z.tuple([z.number(), z.string(), z.number()]))));
+/** A trace of a trial, as mlflow's own reader tells it. */
+const readTraces = z.object({
+  traces: z.array(
+    z.object({
+      trial: z.string(),
+      run: z.string(),
+      outcome: z.string(),
+      rewards: z.record(z.string(), z.number()),
+      tokens: z.number(),
+      spans: z.array(z.tuple([z.string(), z.string(), z.string()])),
+    }),
+  ),
+});
 let found: Record<string, Record<string, Entries>>;
+let traces: z.output<typeof readTraces>['traces'];
 let mlflowRuns: z.output<typeof mlflowRun>[];
 
 /** The logs of a run whose third step was redone. */
@@ -121,7 +139,45 @@ async function logAll(server: MlflowServer): Promise<typeof found> {
   const log = { db: store.db, home, runId: 'first' };
   await logOnce({ ...log, logger: { name: 'tensorboard', folder: join(home, 'late') } });
   await logOnce({ ...log, logger: settings.mlflow });
+  await logCalls();
   return readBack(server.url);
+}
+
+/** Logs a run one of whose trials made calls, twice, with one trace for each iteration. */
+async function logCalls(): Promise<void> {
+  const run = await new LoggedRun(store.db, 'calls').begin();
+  await run.trainStep(0);
+  const trialId = 'calls-0.1/0-0';
+  const setTrial = (values: Partial<typeof trials.$inferInsert>) =>
+    store.db.update(trials).set(values).where(eq(trials.id, trialId));
+  await setTrial({ status: 'created', outcome: null });
+  const calls = [{ id: 'c', type: 'function', function: { name: 'ls', arguments: '{"path": "."}' } }];
+  const asks = { role: 'assistant', content: 'half a pair: \ud800, NUL: \0', tool_calls: calls };
+  const result = { role: 'tool', tool_call_id: 'c', content: 'a.txt' };
+  const request = { model: 'm', messages: [{ role: 'user', content: 'Look.' }] };
+  await recordCalls(store.db, [
+    callRecord({
+      trialId,
+      request,
+      response: { choices: [{ index: 0, message: asks, finish_reason: 'tool_calls' }] },
+      promptTokenIds: Int32Array.from([1, 2, 3]),
+      choice: { completionTokenIds: Int32Array.from([4]) },
+    }),
+    callRecord({
+      trialId,
+      status: 'failed',
+      httpStatus: 500,
+      fault: 'engine',
+      reason: 'engine_500: no memory',
+      request: { ...request, messages: [...request.messages, asks, result] },
+    }),
+  ]);
+  await setTrial({ status: 'completed', outcome: 'scored' });
+  await run.end();
+  const logger = { ...settings.mlflow, traces: 1 };
+  const log = { db: store.db, home, runId: 'calls', logger };
+  await logOnce(log);
+  await logOnce(log);
 }
 
 const stateOf = (name: LoggerName) => readLoggerState(home, 'first', destinationOf(home, settings[name]));
@@ -145,7 +201,9 @@ async function readBack(url: string): Promise<typeof found> {
       read.parse(JSON.parse(stdout.trim().split('\n').at(-1) ?? '')),
     );
   const [all, late] = await Promise.all([run(...stores), run(`tensorboard=${join(home, 'late')}`)]);
-  mlflowRuns = await runsOfMlflow(url);
+  const { stdout } = await promisify(execFile)(python, [join(REPOSITORY, 'loggers/read_back.py'), `traces=${url}`]);
+  ({ traces } = readTraces.parse(JSON.parse(stdout.trim().split('\n').at(-1) ?? '')));
+  mlflowRuns = (await runsOfMlflow(url)).filter(({ info }) => info.run_name !== 'calls');
   const histories = mlflowRuns.map(
     async (each) => [each.info.run_name, await historyOf(url, each.info.run_id)] as const,
   );
@@ -217,6 +275,39 @@ test('mlflow shows the run file, how a run ended, and names without @', ({ skip 
     expect(data.params).toContainEqual({ key: 'optim.clip_grad', value: '1' });
     expect(data.metrics).toContainEqual(expect.objectContaining({ key: 'val/pass_at_1', value: 0.5 }));
   }
+});
+
+test('mlflow has each ended trial once as a trace of the run that it belongs to', ({ skip }) => {
+  requireLibraries(skip);
+  const ofFirst = traces.filter(({ trial }) => trial.startsWith('first-'));
+  const expected = [
+    ['first', ['eval@0', '0.1', '1.1', '2.1']],
+    ['first@4', ['2.2']],
+  ] as const;
+  expect(ofFirst.map(({ run, trial }) => `${run}: ${trial}`).toSorted()).toEqual(
+    expected
+      .flatMap(([name, rollouts]) => rollouts.flatMap((each) => [0, 1].map((i) => `${name}: first-${each}/0-${i}`)))
+      .toSorted(),
+  );
+});
+
+test('a trace in mlflow has the calls and tool calls of a trial, its tokens and its rewards', ({ skip }) => {
+  requireLibraries(skip);
+  expect(traces.filter(({ trial }) => trial.startsWith('calls-'))).toEqual([
+    {
+      trial: 'calls-0.1/0-0',
+      run: 'calls',
+      outcome: 'scored',
+      rewards: { reward: 1 },
+      tokens: 4,
+      spans: [
+        ['AGENT', 't', 'OK'],
+        ['CHAT_MODEL', 'call 1', 'OK'],
+        ['CHAT_MODEL', 'call 2', 'ERROR'],
+        ['TOOL', 'ls', 'OK'],
+      ],
+    },
+  ]);
 });
 
 test('an activity worker writes the runs whose files name loggers, and `trialgate export-metrics` writes them to others later', async ({
