@@ -129,6 +129,9 @@ async function logAll(server: MlflowServer): Promise<typeof found> {
     await run.trainStep(2, 4, { take: 2, parent: 2 });
     await until(() => NAMES.every((name) => stateOf(name)?.name === 'first@4'));
     await haveWritten(4);
+    // A trial that was carried over ends after its iteration.
+    const late = { id: 'first-2.2/0-2', groupId: 'first/2.2/0', trialIndex: 2, outcome: 'scored' } as const;
+    await store.db.insert(trials).values({ ...late, runId: 'first', task: 't', agent: 'oneshot', status: 'completed' });
     await run.end();
     await until(() => NAMES.every((name) => stateOf(name)?.complete));
   } finally {
@@ -287,6 +290,7 @@ test('mlflow has each ended trial once as a trace of the run that it belongs to'
   expect(ofFirst.map(({ run, trial }) => `${run}: ${trial}`).toSorted()).toEqual(
     expected
       .flatMap(([name, rollouts]) => rollouts.flatMap((each) => [0, 1].map((i) => `${name}: first-${each}/0-${i}`)))
+      .concat('first@4: first-2.2/0-2')
       .toSorted(),
   );
 });
