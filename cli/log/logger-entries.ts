@@ -151,8 +151,5 @@ export async function readEntries(db: Database, runId: string, pending: readonly
 /** Selects the groups of an entry. */
 export const groupsOf = (runId: string, pending: Pending): SQL | undefined =>
   pending.iteration === undefined
-    ? and(
-        eq(groups.kind, 'eval'),
-        eq(sql`regexp_replace(${groups.id}, '/[^/]*$', '')`, `${runId}/${pending.evaluation}`),
-      )
+    ? and(eq(groups.kind, 'eval'), sql`starts_with(${groups.id}, ${`${runId}/${pending.evaluation}/`})`)
     : and(eq(groups.iteration, pending.iteration), eq(groups.take, pending.take));

@@ -16,7 +16,7 @@ const answer = z.object({
   written: z.array(z.tuple([z.enum(['training', 'val']), z.number(), z.number()])).optional(),
   /** Why a trace, or the reading of what there is, failed. The program goes on. */
   failure: z.string().optional(),
-  traced: z.record(z.string(), z.number()).optional(),
+  traced: z.array(z.string()).optional(),
 });
 type Answer = z.output<typeof answer>;
 
@@ -107,15 +107,15 @@ export class LoggerProcess {
     for (const { id } of entries) this.written.add(keyOf(id));
   }
 
-  /** Returns the number of traces that the logger has of the run, by rollout; or why this cannot be told. */
-  async traced(): Promise<Map<string, number> | string> {
-    const { traced, failure } = await this.#ask({ traced: true });
-    return failure ?? new Map(Object.entries(traced ?? {}));
+  /** Returns the trials of an entry of which the logger has traces; or why this cannot be told. */
+  async traced(entry: string): Promise<Set<string> | string> {
+    const { traced, failure } = await this.#ask({ traced: entry });
+    return failure ?? new Set(traced);
   }
 
   /** Writes a trial as a trace. Returns null, or why it failed. */
-  async trace(rollout: string, trial: TrialTrace): Promise<string | null> {
-    const { failure } = await this.#ask({ rollout, trial });
+  async trace(entry: string, trial: TrialTrace): Promise<string | null> {
+    const { failure } = await this.#ask({ entry, trial });
     return failure ?? null;
   }
 

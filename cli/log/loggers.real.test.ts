@@ -1,7 +1,10 @@
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test, type TestContext } from 'vitest';
@@ -24,7 +27,10 @@ import { INSTALL_LOG } from '../install/install.ts';
 import { installLoggers, loggerPython } from '../install/loggers.ts';
 import { destinationOf } from './destination.ts';
 import { followRuns } from './follow-runs.ts';
+import { readRunLog } from './logger-entries.ts';
+import { LoggerProcess } from './logger-process.ts';
 import { loggerWarnings, readLoggerState } from './logger-state.ts';
+import { readTrialTrace } from './read-trial-traces.ts';
 
 const store = useServer();
 const { signal } = new AbortController();
@@ -124,14 +130,15 @@ async function logAll(server: MlflowServer): Promise<typeof found> {
     await haveWritten(4, 'tensorboard', 'wandb', 'trackio');
     await server.restore();
     await haveWritten(4);
+    await hasTraces('first', 8);
     expect(loggerWarnings(home)).toEqual([]);
     await run.redo(2);
     await run.trainStep(2, 4, { take: 2, parent: 2 });
     await until(() => NAMES.every((name) => stateOf(name)?.name === 'first@4'));
     await haveWritten(4);
+    await hasTraces('first@4', 8);
     // A trial that was carried over ends after its iteration.
-    const late = { id: 'first-2.2/0-2', groupId: 'first/2.2/0', trialIndex: 2, outcome: 'scored' } as const;
-    await store.db.insert(trials).values({ ...late, runId: 'first', task: 't', agent: 'oneshot', status: 'completed' });
+    await addTrial('2.2');
     await run.end();
     await until(() => NAMES.every((name) => stateOf(name)?.complete));
   } finally {
@@ -141,9 +148,18 @@ async function logAll(server: MlflowServer): Promise<typeof found> {
   // A late logger, and a second one beside what a logger has already.
   const log = { db: store.db, home, runId: 'first' };
   await logOnce({ ...log, logger: { name: 'tensorboard', folder: join(home, 'late') } });
-  await logOnce({ ...log, logger: settings.mlflow });
+  // One trace is missing of an iteration whose others are of the branch before the redo.
+  await addTrial('1.1');
+  expect(await logOnce({ ...log, logger: settings.mlflow })).toMatchObject({ written: 4, traces: 10 });
   await logCalls();
   return readBack(server.url);
+}
+
+/** Adds a third trial to the only group of an iteration. */
+async function addTrial(take: string): Promise<void> {
+  const row = { runId: 'first', task: 't', agent: 'oneshot', status: 'completed', outcome: 'scored' } as const;
+  const at = { id: `first-${take}/0-2`, groupId: `first/${take}/0`, trialIndex: 2 };
+  await store.db.insert(trials).values({ ...row, ...at });
 }
 
 /** Logs a run one of whose trials made calls, twice, with one trace for each iteration. */
@@ -184,6 +200,13 @@ async function logCalls(): Promise<void> {
 }
 
 const stateOf = (name: LoggerName) => readLoggerState(home, 'first', destinationOf(home, settings[name]));
+
+/** Waits until mlflow has so many traces of the entries of a branch. */
+const hasTraces = (name: string, count: number) =>
+  until(() => {
+    const state = stateOf('mlflow');
+    return state?.name === name && state.traces === count;
+  }, 300_000);
 
 /** Waits until loggers, all or these, have so many entries and do not fail. */
 async function haveWritten(count: number, ...names: LoggerName[]): Promise<void> {
@@ -290,7 +313,7 @@ test('mlflow has each ended trial once as a trace of the run that it belongs to'
   expect(ofFirst.map(({ run, trial }) => `${run}: ${trial}`).toSorted()).toEqual(
     expected
       .flatMap(([name, rollouts]) => rollouts.flatMap((each) => [0, 1].map((i) => `${name}: first-${each}/0-${i}`)))
-      .concat('first@4: first-2.2/0-2')
+      .concat(['first@4: first-1.1/0-2', 'first@4: first-2.2/0-2'])
       .toSorted(),
   );
 });
@@ -312,6 +335,52 @@ test('a trace in mlflow has the calls and tool calls of a trial, its tokens and 
       ],
     },
   ]);
+});
+
+test('traces are written after a server has failed to tell its version or to take one, and a request that fails is made once', async ({
+  skip,
+}) => {
+  requireLibraries(skip);
+  const faults = new Map([['/version', 500]]);
+  const seen: string[] = [];
+  const behind = typeof mlflow === 'string' ? '' : mlflow.url;
+  const front = createServer(async (request, response) => {
+    const { method = 'GET', url = '/', headers } = request;
+    const { pathname } = new URL(url, behind);
+    seen.push(pathname);
+    const body = method === 'GET' ? null : await buffer(request);
+    const fault = faults.get(pathname);
+    if (fault !== undefined) return void response.writeHead(fault).end();
+    const kept = ['content-type', 'x-mlflow-experiment-id'].flatMap((name) => {
+      const value = headers[name];
+      return typeof value === 'string' ? [[name, value] as const] : [];
+    });
+    const reply = await fetch(new URL(url, behind), { method, headers: Object.fromEntries(kept), body });
+    response.writeHead(reply.status, { 'content-type': reply.headers.get('content-type') ?? 'text/plain' });
+    response.end(Buffer.from(await reply.arrayBuffer()));
+  });
+  front.listen(0, '127.0.0.1');
+  await once(front, 'listening');
+  const { port } = z.object({ port: z.number() }).parse(front.address());
+  const logger = { name: 'mlflow', tracking_uri: `http://127.0.0.1:${port}` } as const;
+  const program = await LoggerProcess.start(destinationOf(home, logger), signal);
+  try {
+    await program.open(await readRunLog(store.db, 'calls'), 'calls');
+    const trace = await readTrialTrace(store.db, 'calls-0.1/0-1', async (label) => label);
+    if (!trace) throw new Error('the trial is not in the record');
+    expect(await program.trace('0.1', trace)).toContain('could not identify MLflow server version');
+    faults.clear();
+    faults.set('/v1/traces', 502);
+    expect(await program.trace('0.1', trace)).toContain('502');
+    expect(seen.filter((path) => path === '/v1/traces')).toHaveLength(1);
+    faults.clear();
+    expect(await program.trace('0.1', trace)).toBeNull();
+    expect(await program.traced('0.1')).toEqual(new Set(['calls-0.1/0-0', 'calls-0.1/0-1']));
+    expect(await program.traced('0')).toEqual(new Set());
+  } finally {
+    await program.end();
+    front.close();
+  }
 });
 
 test('an activity worker writes the runs whose files name loggers, and `trialgate export-metrics` writes them to others later', async ({

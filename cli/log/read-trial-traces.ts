@@ -1,4 +1,4 @@
-import { and, asc, eq, gt, isNotNull, sql } from 'drizzle-orm';
+import { and, asc, eq, inArray, isNotNull, sql, type SQL } from 'drizzle-orm';
 import { readRun } from '../../activities/run/read-run.ts';
 import { agentName } from '../../activities/sandbox/agent-name.ts';
 import { isInlineAgent } from '../../core/run-config/agent-file.ts';
@@ -26,8 +26,26 @@ export async function trialsToTrace(db: Database, runId: string, entry: Pending,
   return rows.map(({ id }) => id);
 }
 
+/** Returns a function that names a run's agents by their labels. It reads each name once, and returns the label where the run's file cannot be read. */
+export function agentNames(db: Database, runId: string): (label: string) => Promise<string> {
+  const names = new Map<string, Promise<string>>();
+  const read = async (label: string): Promise<string> => {
+    const { agents } = isInlineAgent(label) ? await readRun(db, runId) : { agents: [] };
+    return agentName(agents, label);
+  };
+  return (label) => {
+    const name = names.get(label) ?? read(label).catch(() => label);
+    names.set(label, name);
+    return name;
+  };
+}
+
 /** Makes the trace of a trial from the record. Returns null if it was deleted. */
-export async function readTrialTrace(db: Database, trialId: string): Promise<TrialTrace | null> {
+export async function readTrialTrace(
+  db: Database,
+  trialId: string,
+  nameOf: (label: string) => Promise<string>,
+): Promise<TrialTrace | null> {
   const [row] = await db
     .select({ trial: trials, kind: groups.kind })
     .from(trials)
@@ -35,12 +53,8 @@ export async function readTrialTrace(db: Database, trialId: string): Promise<Tri
     .where(eq(trials.id, trialId));
   if (!row) return null;
   const { trial, kind } = row;
-  const label = trial.agent ?? '–';
-  const { agents } = trial.runId !== null && isInlineAgent(label) ? await readRun(db, trial.runId) : { agents: [] };
-  return trialTrace(
-    { ...trial, agent: await agentName(agents, label), kind: kind ?? 'session' },
-    tracedCalls(db, trial),
-  );
+  const agent = await nameOf(trial.agent ?? '–');
+  return trialTrace({ ...trial, agent, kind: kind ?? 'session' }, tracedCalls(db, trial));
 }
 
 /** Yields the first calls of a trial's last attempt, read in small parts. */
@@ -48,14 +62,13 @@ async function* tracedCalls(
   db: Database,
   { id, attempt }: Pick<typeof trials.$inferSelect, 'id' | 'attempt'>,
 ): AsyncGenerator<TracedCall> {
+  const ofAttempt = and(eq(calls.trialId, id), eq(calls.attempt, attempt));
+  const seqs = await seqsToTrace(db, ofAttempt);
   const restore = restorer();
-  let bytes = 0;
-  let last = 0;
-  for (let count = 0; count < MOST_CALLS; count += CALLS_AT_ONCE) {
+  for (let at = 0; at < seqs.length; at += CALLS_AT_ONCE) {
     const rows = await db
       .select({
         id: calls.id,
-        seq: calls.seq,
         baseId: calls.baseId,
         request: calls.request,
         response: calls.response,
@@ -75,16 +88,27 @@ async function* tracedCalls(
         completionTokens: sql<number | null>`octet_length(${calls.completionTokenIds}) / 4`,
       })
       .from(calls)
-      .where(and(eq(calls.trialId, id), eq(calls.attempt, attempt), gt(calls.seq, last)))
-      .orderBy(asc(calls.seq))
-      .limit(CALLS_AT_ONCE);
+      .where(and(ofAttempt, inArray(calls.seq, seqs.slice(at, at + CALLS_AT_ONCE))))
+      .orderBy(asc(calls.seq));
     for (const row of rows) {
-      bytes += row.request.byteLength + (row.response?.byteLength ?? 0);
-      if (bytes > MOST_BYTES) return;
       const { request, response } = restore(row);
       yield { ...row, request, choices: choicesOf(response) };
-      last = row.seq;
     }
-    if (rows.length < CALLS_AT_ONCE) return;
   }
+}
+
+/** Returns the first calls that have room. PostgreSQL knows the length of a value without loading it. */
+async function seqsToTrace(db: Database, ofAttempt: SQL | undefined): Promise<number[]> {
+  const rows = await db
+    .select({
+      seq: calls.seq,
+      bytes: sql<number>`octet_length(${calls.request}) + coalesce(octet_length(${calls.response}), 0)`,
+    })
+    .from(calls)
+    .where(ofAttempt)
+    .orderBy(asc(calls.seq))
+    .limit(MOST_CALLS);
+  let room = MOST_BYTES;
+  const end = rows.findIndex(({ bytes }) => (room -= bytes) < 0);
+  return rows.slice(0, end === -1 ? rows.length : end).map(({ seq }) => seq);
 }

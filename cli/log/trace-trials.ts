@@ -2,11 +2,11 @@ import type { Database } from '../../store/database.ts';
 import type { Destination } from './destination.ts';
 import type { Pending, RunLog } from './logger-entries.ts';
 import type { LoggerProcess } from './logger-process.ts';
-import { readTrialTrace, trialsToTrace } from './read-trial-traces.ts';
+import { agentNames, readTrialTrace, trialsToTrace } from './read-trial-traces.ts';
 
 /** New metrics wait no longer than this for the traces of earlier trials, and for one more. */
 const SLICE_MS = 5_000;
-/** After so many failures the others wait for the next try, so that a server that answers nothing is not asked for each trial. */
+/** After so many failures in a row the others wait for the next try, so that a server that answers nothing is not asked for each trial. */
 const MOST_FAILURES = 3;
 const FIRST_WAIT_MS = 5_000;
 const LONGEST_WAIT_MS = 300_000;
@@ -15,8 +15,28 @@ type Options = {
   db: Database;
   runId: string;
   destination: Destination;
-  program: LoggerProcess;
+  program: Pick<LoggerProcess, 'traced' | 'trace'>;
   confirmHeld: () => Promise<void>;
+};
+
+/** What is known of the traces of an entry. */
+type Progress = {
+  /** The trials of which the logger has traces; null: it was not asked yet. */
+  written: Set<string> | null;
+  isDone: boolean;
+  /** How often something of it was left out because it failed, and how often each trial of it failed. */
+  failures: number;
+  failed: Map<string, number>;
+};
+
+/** One call of `writeSome`. */
+type Slice = {
+  until: number;
+  /** True when what failed before is to be tried again. */
+  withFailed: boolean;
+  hasWritten: boolean;
+  /** Why a trace failed; null: none did. */
+  failure: string | null;
 };
 
 /** Gives a logger the trials of entries as traces. A trace that fails holds nothing else up, and is tried again. */
@@ -24,93 +44,137 @@ export class TrialTracer {
   /** Why traces are missing; null: none failed. */
   failure: string | null = null;
   readonly #options: Options;
-  /** The number of traces that the logger has, by rollout; null: not read yet. */
-  #written: ReadonlyMap<string, number> | null = null;
+  readonly #agentName: (label: string) => Promise<string>;
+  /** By the name of the entry. */
+  readonly #progress = new Map<string, Progress>();
   #opened: string | null = null;
-  /** The rollouts of which the logger has all traces, and those of which some failed. */
-  readonly #done = new Set<string>();
-  readonly #failed = new Set<string>();
-  /** The trials that were written of rollouts that are not done. */
-  readonly #kept = new Set<string>();
-  /** True when so much failed that nothing else is tried before `#again`. */
-  #isDown = false;
+  #failuresInARow = 0;
+  /** When what failed is tried again. */
   #again = 0;
   #wait = FIRST_WAIT_MS;
 
   constructor(options: Options) {
     this.#options = options;
+    this.#agentName = agentNames(options.db, options.runId);
   }
 
-  /** Writes traces for some seconds. Returns true if there are more that need not wait. */
-  async writeSome({ entries, name, endedAt }: RunLog, signal: AbortSignal): Promise<boolean> {
-    const { destination, program } = this.#options;
-    const isLater = Date.now() < this.#again;
-    if (destination.traces === 0 || (this.#isDown && isLater)) return false;
-    // Trials that were carried over have ended when the run has.
+  /** The number of traces that the logger has of entries, as far as it was asked. */
+  count(entries: readonly Pending[]): number {
+    return entries.reduce((sum, entry) => sum + (this.#progress.get(nameOf(entry))?.written?.size ?? 0), 0);
+  }
+
+  /** Writes traces for some seconds. `hasMore`: there are more that need not wait. */
+  async writeSome(
+    { entries, name, endedAt }: RunLog,
+    signal: AbortSignal,
+  ): Promise<{ hasWritten: boolean; hasMore: boolean }> {
+    const now = Date.now();
+    const withFailed = now >= this.#again;
+    const { traces } = this.#options.destination;
+    if (traces === 0 || (this.#isDown && !withFailed)) return { hasWritten: false, hasMore: false };
     const opened = `${name} ${endedAt?.getTime() ?? 'open'}`;
-    if (this.#opened !== opened) this.#written = null;
-    if (this.#written === null) {
-      const read = await program.traced();
-      if (typeof read === 'string') return this.#note([read], true);
-      this.#written = read;
-      this.#opened = opened;
-      this.#done.clear();
+    if (this.#opened !== opened) this.#begin(opened);
+    const slice: Slice = { until: now + SLICE_MS, withFailed, hasWritten: false, failure: null };
+    const open = entries.map((entry) => ({ entry, progress: this.#progressOf(entry) }));
+    const due = open.filter(({ progress }) => !progress.isDone && (withFailed || progress.failures === 0));
+    let hasMore = false;
+    for (const { entry, progress } of due.toSorted((a, b) => a.progress.failures - b.progress.failures)) {
+      hasMore = Date.now() > slice.until || (await this.#write(entry, progress, slice, signal));
+      const isDown = this.#isDown && slice.failure !== null;
+      if (isDown) hasMore = false;
+      if (isDown || hasMore) break;
     }
-    const until = Date.now() + SLICE_MS;
-    const open = entries.filter((entry) => !this.#done.has(rolloutOf(entry)));
-    const fresh = open.filter((entry) => !this.#failed.has(rolloutOf(entry)));
-    const failures: string[] = [];
-    for (const entry of [...fresh, ...(isLater ? [] : open.filter((each) => !fresh.includes(each)))]) {
-      const isOver = await this.#write(entry, failures, until, signal);
-      if (failures.length >= MOST_FAILURES) return this.#note(failures, true);
-      if (isOver) return !this.#note(failures);
-    }
-    if (failures.length > 0 || !isLater) this.#note(failures);
-    return false;
-  }
-
-  /** Writes the traces of an entry, unless the logger has all of them: one that it has stays one. Returns true if the time is over. */
-  async #write(entry: Pending, failures: string[], until: number, signal: AbortSignal): Promise<boolean> {
-    const { db, runId, destination, program, confirmHeld } = this.#options;
-    const rollout = rolloutOf(entry);
-    const chosen = await trialsToTrace(db, runId, entry, destination.traces);
-    const before = failures.length;
-    const isWritten = chosen.length <= (this.#written?.get(rollout) ?? 0);
-    for (const id of isWritten ? [] : chosen.filter((each) => !this.#kept.has(each))) {
-      if (Date.now() > until) return true;
-      signal.throwIfAborted();
-      await confirmHeld();
-      const trace = await readTrialTrace(db, id).catch((error: unknown) => String(error));
-      const failure = trace === null || typeof trace === 'string' ? trace : await program.trace(rollout, trace);
-      if (failure === null) this.#kept.add(id);
-      else failures.push(failure);
-      if (failures.length >= MOST_FAILURES) break;
-    }
-    if (failures.length > before) {
-      this.#failed.add(rollout);
-      return false;
-    }
-    this.#failed.delete(rollout);
-    this.#done.add(rollout);
-    for (const id of chosen) this.#kept.delete(id);
-    return Date.now() > until;
-  }
-
-  /** Notes the failures of a try, and when the next one may be. Returns false. */
-  #note([failure]: readonly string[], isDown = false): boolean {
-    this.#isDown = isDown;
-    if (failure !== undefined) {
-      this.failure = `its traces are not written, its metrics are: ${failure}`;
+    if (slice.failure !== null) {
+      this.failure = `its traces are not written, its metrics are: ${slice.failure}`;
       this.#again = Date.now() + this.#wait;
       this.#wait = Math.min(2 * this.#wait, LONGEST_WAIT_MS);
-    } else if (this.#failed.size === 0) {
+    } else if (open.every(({ progress }) => progress.failures === 0 && progress.failed.size === 0)) {
       this.failure = null;
+      this.#failuresInARow = 0;
       this.#wait = FIRST_WAIT_MS;
     }
+    return { hasWritten: slice.hasWritten, hasMore };
+  }
+
+  get #isDown(): boolean {
+    return this.#failuresInARow >= MOST_FAILURES;
+  }
+
+  #progressOf(entry: Pending): Progress {
+    const known = this.#progress.get(nameOf(entry));
+    if (known) return known;
+    const progress: Progress = { written: null, isDone: false, failures: 0, failed: new Map() };
+    this.#progress.set(nameOf(entry), progress);
+    return progress;
+  }
+
+  /** Looks again at entries with room for more traces: trials that were carried over may have ended when a branch or the run has. */
+  #begin(opened: string): void {
+    this.#opened = opened;
+    for (const [entry, progress] of this.#progress)
+      if (!this.#isFull(progress))
+        this.#progress.set(entry, { ...progress, isDone: false, failures: 0, failed: new Map() });
+  }
+
+  #isFull({ written }: Progress): boolean {
+    return written !== null && written.size >= this.#options.destination.traces;
+  }
+
+  /** Writes the traces of an entry that the logger does not have. Returns true if the time is over before each of them was tried. */
+  async #write(entry: Pending, progress: Progress, slice: Slice, signal: AbortSignal): Promise<boolean> {
+    const { db, runId, destination, program } = this.#options;
+    const { failed } = progress;
+    if (progress.written === null) {
+      const answer = await program.traced(nameOf(entry));
+      if (typeof answer === 'string') {
+        progress.failures += 1;
+        this.#noteFailure(slice, answer);
+        return false;
+      }
+      progress.written = answer;
+    }
+    const { written } = progress;
+    const room = destination.traces - written.size;
+    const chosen = room > 0 ? await trialsToTrace(db, runId, entry, destination.traces) : [];
+    const missing = chosen.filter((id) => !written.has(id)).slice(0, room);
+    for (const id of failed.keys()) if (!missing.includes(id)) failed.delete(id);
+    const due = missing
+      .filter((id) => slice.withFailed || !failed.has(id))
+      .toSorted((a, b) => (failed.get(a) ?? 0) - (failed.get(b) ?? 0));
+    for (const [index, id] of due.entries()) {
+      const failure = await this.#trace(entry, id, signal);
+      if (failure === null) {
+        this.#failuresInARow = 0;
+        slice.hasWritten = true;
+        failed.delete(id);
+        written.add(id);
+      } else {
+        failed.set(id, (failed.get(id) ?? 0) + 1);
+        this.#noteFailure(slice, failure);
+        if (this.#isDown) return false;
+      }
+      if (Date.now() > slice.until && index < due.length - 1) return true;
+    }
+    progress.isDone = failed.size === 0;
+    progress.failures = failed.size === 0 ? 0 : progress.failures + 1;
     return false;
+  }
+
+  /** Returns null, or why it failed. */
+  async #trace(entry: Pending, trialId: string, signal: AbortSignal): Promise<string | null> {
+    const { db, program, confirmHeld } = this.#options;
+    signal.throwIfAborted();
+    await confirmHeld();
+    const trace = await readTrialTrace(db, trialId, this.#agentName).catch((error: unknown) => String(error));
+    return trace === null || typeof trace === 'string' ? trace : program.trace(nameOf(entry), trace);
+  }
+
+  #noteFailure(slice: Slice, failure: string): void {
+    slice.failure = failure;
+    this.#failuresInARow += 1;
   }
 }
 
 /** The take of an iteration, such as `4.1`, or an evaluation, such as `eval@4`: after a redo, a step has another take. */
-const rolloutOf = (entry: Pending): string =>
+const nameOf = (entry: Pending): string =>
   entry.iteration === undefined ? entry.evaluation : `${entry.iteration}.${entry.take}`;

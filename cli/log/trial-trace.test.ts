@@ -1,10 +1,12 @@
+import { eq, sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
+import { calls, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { callRecord } from '../../tests/support/scenarios/call-record.ts';
-import { readTrialTrace } from './read-trial-traces.ts';
+import { agentNames, readTrialTrace } from './read-trial-traces.ts';
 
 const store = useDatabase();
 const START = Date.now();
@@ -56,7 +58,7 @@ test('a trace has the trial, its calls with messages, tools, replies, tokens and
   ]);
   await sealAttempt(store.db, { trialId: 'tools', outcome: 'agent_error', reason: 'exit 1', rewards: { reward: 0.5 } });
 
-  const trace = await readTrialTrace(store.db, 'tools');
+  const trace = await readTrialTrace(store.db, 'tools', async (label) => label);
   expect(trace).toMatchObject({
     id: 'tools',
     rewards: { reward: 0.5 },
@@ -111,7 +113,7 @@ test('a trace of a long trial is small: texts are cut, messages in the middle an
   await recordCalls(store.db, records);
   await sealAttempt(store.db, { trialId: 'long', outcome: 'scored', rewards: { reward: 1 } });
 
-  const trace = await readTrialTrace(store.db, 'long');
+  const trace = await readTrialTrace(store.db, 'long', async (label) => label);
   const [root, ...calls] = trace?.spans ?? [];
   expect(calls).toHaveLength(100);
   expect(root?.attributes?.['trialgate.note']).toMatch(/^10 further calls are left out/);
@@ -119,4 +121,21 @@ test('a trace of a long trial is small: texts are cut, messages in the middle an
     /messages are left out here.*6000 more characters are in the record.*the last/,
   );
   expect(JSON.stringify(trace).length).toBeLessThan(5_000_000);
+});
+
+test('a trace ends before the call with which it would have more than 64 MB to read', async () => {
+  await openAttempt(store.db, { trialId: 'big', attempt: 1 });
+  const second = callRecord({ trialId: 'big' });
+  await recordCalls(store.db, [callRecord({ trialId: 'big' }), second, callRecord({ trialId: 'big' })]);
+  await store.db
+    .update(calls)
+    .set({ response: sql`convert_to(repeat('x', 65 * 1024 * 1024), 'utf8')` })
+    .where(eq(calls.id, second.id));
+  const trace = await readTrialTrace(store.db, 'big', async (label) => label);
+  expect(trace?.spans.map(({ name }) => name)).toEqual(['big', 'call 1']);
+});
+
+test('an agent of a run whose file an earlier release wrote and this one refuses is named by its label', async () => {
+  await store.db.insert(runs).values({ id: 'old', config: { agents: 'one' } });
+  expect(await agentNames(store.db, 'old')('inline:one')).toBe('inline:one');
 });

@@ -52,14 +52,15 @@ async function writeAll(
   signal: AbortSignal,
 ): Promise<LoggerState> {
   const tracer = new TrialTracer({ db, runId, destination, program, confirmHeld });
-  const note = ({ name }: RunLog, endedAt: Date | null) =>
+  const note = ({ name, entries }: RunLog, endedAt: Date | null) =>
     noteWritten(home, runId, destination, {
       name,
       written: program.written.size,
+      traces: tracer.count(entries),
       endedAt,
       failure: tracer.failure && reasonOf(tracer.failure),
     });
-  /** What misses traces ends with their failure, so that it is tried again. */
+  /** Closes the run. A log that lacks traces fails with their reason, so that it is tried again. */
   const closed = async (log: RunLog, as: Closing, at: Date): Promise<LoggerState> => {
     await program.close(as, at);
     if (tracer.failure !== null) throw new Error(tracer.failure);
@@ -80,9 +81,13 @@ async function writeAll(
       note(log, null);
       idleSince = Date.now();
     }
-    if (await tracer.writeSome(log, signal)) {
+    const { hasWritten, hasMore } = await tracer.writeSome(log, signal);
+    if (hasWritten) {
       onWritten?.();
       idleSince = Date.now();
+    }
+    if (hasMore) {
+      note(log, null);
       continue;
     }
     if (endedAt !== null && !isSettling) return closed(log, status, endedAt);

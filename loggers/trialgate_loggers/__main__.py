@@ -1,8 +1,9 @@
 """Writes to one logger what comes on standard input, a JSON object a line, and answers each line.
 
 The first line has the logger's name, its settings and the run; the answer has the entries that the logger has. Each
-further line has entries, and is answered when they are written, or a trial for a trace, or asks which traces there
-are. A line with `close` closes the run, and another one may be opened. The end of the input ends the program.
+further line has entries, and is answered when they are written, or a trial for a trace, or asks which trials of an
+entry have traces. A line with `close` closes the run, and another one may be opened. The end of the input ends the
+program.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def traces_of(logger: Any, line: dict[str, Any]) -> dict[str, Any]:
     """Writes a trial as a trace, or tells which there are. A failure ends nothing: metrics may still be written."""
     try:
         if "traced" in line:
-            return {"traced": logger.traces.written()}
-        logger.traces.write(line["rollout"], line["trial"])
+            return {"traced": logger.traces.written(line["traced"])}
+        logger.traces.write(line["entry"], line["trial"])
         return {}
     except Exception as error:
         return {"failure": f"{type(error).__name__}: {error}"}

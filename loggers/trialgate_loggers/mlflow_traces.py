@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import AssessmentSource, Feedback, Span, SpanStatusCode, TraceInfo, TraceLocation, TraceState
+from mlflow.store.tracking.rest_store import RestStore
 from mlflow.tracing.client import TracingClient
 
 from trialgate_loggers.logger import Run
 
 # The most that mlflow's route gives at once.
 TRACES_AT_ONCE = 500
-ORIGIN_TAG, ROLLOUT_TAG, TRIAL_TAG = "trialgate.origin", "trialgate.rollout", "trialgate.trial"
+ORIGIN_TAG, ENTRY_TAG, TRIAL_TAG = "trialgate.origin", "trialgate.entry", "trialgate.trial"
 TAG_LENGTH = 4000
 PREVIEW_LENGTH = 1000
+# Metrics wait while a trace is written, and the program that starts this one tries a trace again.
+REQUEST = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "15", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 
 
 class Traces:
@@ -32,24 +37,34 @@ class Traces:
         self._run = run
         self._run_id = run_id
 
-    def written(self) -> dict[str, int]:
-        """Returns the number of traces by the rollout whose trials they are."""
-        found: Counter[str] = Counter()
+    def written(self, entry: str) -> list[str]:
+        """Returns the trials of an entry that have a trace."""
+        found: list[str] = []
         page = None
         while True:
-            traces = self._client.search_traces(
-                locations=[self._experiment],
-                filter_string=f"tag.`{ORIGIN_TAG}` = '{self._run.origin}'",
-                max_results=TRACES_AT_ONCE,
-                page_token=page,
-                include_spans=False,
-            )
-            found.update(trace.info.tags.get(ROLLOUT_TAG, "") for trace in traces)
+            with tried_once():
+                traces = self._client.search_traces(
+                    locations=[self._experiment],
+                    filter_string=f"tag.`{ORIGIN_TAG}` = '{self._run.origin}' AND tag.`{ENTRY_TAG}` = '{entry}'",
+                    max_results=TRACES_AT_ONCE,
+                    page_token=page,
+                    include_spans=False,
+                )
+            found.extend(trace.info.tags[TRIAL_TAG] for trace in traces if TRIAL_TAG in trace.info.tags)
             page = traces.token
             if not page:
-                return dict(found)
+                return found
 
-    def write(self, rollout: str, trial: dict[str, Any]) -> None:
+    def write(self, entry: str, trial: dict[str, Any]) -> None:
+        try:
+            with tried_once():
+                self._write(entry, trial)
+        except Exception:
+            # mlflow also keeps that the server did not tell its version, and then writes no spans any more.
+            RestStore._get_server_version.cache_clear()
+            raise
+
+    def _write(self, entry: str, trial: dict[str, Any]) -> None:
         key = hashlib.sha256(f"{self._experiment} {self._run.origin} {trial['id']}".encode()).hexdigest()[:32]
         spans = [span_of(key, index, span) for index, span in enumerate(trial["spans"])]
         root = spans[0]
@@ -59,7 +74,7 @@ class Traces:
             "mlflow.traceName": root.name,
             "mlflow.trace.spansLocation": "TRACKING_STORE",
             ORIGIN_TAG: self._run.origin,
-            ROLLOUT_TAG: rollout,
+            ENTRY_TAG: entry,
             TRIAL_TAG: trial["id"],
         }
         source = AssessmentSource(source_type="CODE", source_id="trialgate")
@@ -81,6 +96,21 @@ class Traces:
                 assessments=rewards,
             )
         )
+
+
+@contextmanager
+def tried_once() -> Iterator[None]:
+    """Lets the library make each request once, and wait for its answer no longer than for some seconds."""
+    before = {name: os.environ.get(name) for name in REQUEST}
+    os.environ.update(REQUEST)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def span_of(key: str, index: int, span: dict[str, Any]) -> Span:
