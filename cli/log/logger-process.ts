@@ -2,16 +2,21 @@ import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
+import { toStorable } from '../../core/json.ts';
 import { raceAbort } from '../../core/race-abort.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { loggerPython } from '../install/loggers.ts';
 import { environment } from '../supervisor/component.ts';
 import type { Destination } from './destination.ts';
 import { keyOf, type Entry, type RunLog } from './logger-entries.ts';
+import type { TrialTrace } from './trial-trace.ts';
 
 const answer = z.object({
   error: z.string().optional(),
   written: z.array(z.tuple([z.enum(['training', 'val']), z.number(), z.number()])).optional(),
+  /** Why a trace, or the reading of what there is, failed. The program goes on. */
+  failure: z.string().optional(),
+  traced: z.array(z.string()).optional(),
 });
 type Answer = z.output<typeof answer>;
 
@@ -81,6 +86,7 @@ export class LoggerProcess {
     const run = {
       name: log.name,
       key: log.key,
+      origin: log.origin,
       group: runId,
       config: flatten(withoutEnvironments(log.config)),
       tags: log.forkedFrom === null ? {} : { forked_from: log.forkedFrom },
@@ -99,6 +105,18 @@ export class LoggerProcess {
   async write(entries: readonly Entry[]): Promise<void> {
     await this.#ask({ entries });
     for (const { id } of entries) this.written.add(keyOf(id));
+  }
+
+  /** Returns the trials of an entry of which the logger has traces; or why this cannot be told. */
+  async traced(entry: string): Promise<Set<string> | string> {
+    const { traced, failure } = await this.#ask({ traced: entry });
+    return failure ?? new Set(traced);
+  }
+
+  /** Writes a trial as a trace. Returns null, or why it failed. */
+  async trace(entry: string, trial: TrialTrace): Promise<string | null> {
+    const { failure } = await this.#ask({ entry, trial });
+    return failure ?? null;
   }
 
   /** Waits until the logger has kept everything, and closes the run. */
@@ -129,7 +147,8 @@ export class LoggerProcess {
   }
 
   async #ask(line: object): Promise<Answer> {
-    this.#child.stdin.write(`${JSON.stringify(line)}\n`);
+    // Texts of a trial may have what neither Python nor a database takes.
+    this.#child.stdin.write(`${toStorable(line)}\n`);
     const { done, value } = await raceAbort(this.#answers.next(), this.#signal);
     const said = done
       ? { error: this.#printed.at(-1) ?? 'the program of the logger ended' }

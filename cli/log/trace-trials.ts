@@ -1,0 +1,180 @@
+import type { Database } from '../../store/database.ts';
+import type { Destination } from './destination.ts';
+import type { Pending, RunLog } from './logger-entries.ts';
+import type { LoggerProcess } from './logger-process.ts';
+import { agentNames, readTrialTrace, trialsToTrace } from './read-trial-traces.ts';
+
+/** New metrics wait no longer than this for the traces of earlier trials, and for one more. */
+const SLICE_MS = 5_000;
+/** After so many failures in a row the others wait for the next try, so that a server that answers nothing is not asked for each trial. */
+const MOST_FAILURES = 3;
+const FIRST_WAIT_MS = 5_000;
+const LONGEST_WAIT_MS = 300_000;
+
+type Options = {
+  db: Database;
+  runId: string;
+  destination: Destination;
+  program: Pick<LoggerProcess, 'traced' | 'trace'>;
+  confirmHeld: () => Promise<void>;
+};
+
+/** What is known of the traces of an entry. */
+type Progress = {
+  /** The trials of which the logger has traces; null: it was not asked yet. */
+  written: Set<string> | null;
+  isDone: boolean;
+  /** How often something of it was left out because it failed, and how often each trial of it failed. */
+  failures: number;
+  failed: Map<string, number>;
+};
+
+/** One call of `writeSome`. */
+type Slice = {
+  until: number;
+  /** True when what failed before is to be tried again. */
+  withFailed: boolean;
+  hasWritten: boolean;
+  /** Why a trace failed; null: none did. */
+  failure: string | null;
+};
+
+/** Gives a logger the trials of entries as traces. A trace that fails holds nothing else up, and is tried again. */
+export class TrialTracer {
+  /** Why traces are missing; null: none failed. */
+  failure: string | null = null;
+  readonly #options: Options;
+  readonly #agentName: (label: string) => Promise<string>;
+  /** By the name of the entry. */
+  readonly #progress = new Map<string, Progress>();
+  #opened: string | null = null;
+  #failuresInARow = 0;
+  /** When what failed is tried again. */
+  #again = 0;
+  #wait = FIRST_WAIT_MS;
+
+  constructor(options: Options) {
+    this.#options = options;
+    this.#agentName = agentNames(options.db, options.runId);
+  }
+
+  /** The number of traces that the logger has of entries, as far as it was asked. */
+  count(entries: readonly Pending[]): number {
+    return entries.reduce((sum, entry) => sum + (this.#progress.get(nameOf(entry))?.written?.size ?? 0), 0);
+  }
+
+  /** Writes traces for some seconds. `hasMore`: there are more that need not wait. */
+  async writeSome(
+    { entries, name, endedAt }: RunLog,
+    signal: AbortSignal,
+  ): Promise<{ hasWritten: boolean; hasMore: boolean }> {
+    const now = Date.now();
+    const withFailed = now >= this.#again;
+    const { traces } = this.#options.destination;
+    if (traces === 0 || (this.#isDown && !withFailed)) return { hasWritten: false, hasMore: false };
+    const opened = `${name} ${endedAt?.getTime() ?? 'open'}`;
+    if (this.#opened !== opened) this.#begin(opened);
+    const slice: Slice = { until: now + SLICE_MS, withFailed, hasWritten: false, failure: null };
+    const open = entries.map((entry) => ({ entry, progress: this.#progressOf(entry) }));
+    const due = open.filter(({ progress }) => !progress.isDone && (withFailed || progress.failures === 0));
+    let hasMore = false;
+    for (const { entry, progress } of due.toSorted((a, b) => a.progress.failures - b.progress.failures)) {
+      hasMore = Date.now() > slice.until || (await this.#write(entry, progress, slice, signal));
+      const isDown = this.#isDown && slice.failure !== null;
+      if (isDown) hasMore = false;
+      if (isDown || hasMore) break;
+    }
+    if (slice.failure !== null) {
+      this.failure = `its traces are not written, its metrics are: ${slice.failure}`;
+      this.#again = Date.now() + this.#wait;
+      this.#wait = Math.min(2 * this.#wait, LONGEST_WAIT_MS);
+    } else if (open.every(({ progress }) => progress.failures === 0 && progress.failed.size === 0)) {
+      this.failure = null;
+      this.#failuresInARow = 0;
+      this.#wait = FIRST_WAIT_MS;
+    }
+    return { hasWritten: slice.hasWritten, hasMore };
+  }
+
+  get #isDown(): boolean {
+    return this.#failuresInARow >= MOST_FAILURES;
+  }
+
+  #progressOf(entry: Pending): Progress {
+    const known = this.#progress.get(nameOf(entry));
+    if (known) return known;
+    const progress: Progress = { written: null, isDone: false, failures: 0, failed: new Map() };
+    this.#progress.set(nameOf(entry), progress);
+    return progress;
+  }
+
+  /** Looks again at entries with room for more traces: trials that were carried over may have ended when a branch or the run has. */
+  #begin(opened: string): void {
+    this.#opened = opened;
+    for (const [entry, progress] of this.#progress)
+      if (!this.#isFull(progress))
+        this.#progress.set(entry, { ...progress, isDone: false, failures: 0, failed: new Map() });
+  }
+
+  #isFull({ written }: Progress): boolean {
+    return written !== null && written.size >= this.#options.destination.traces;
+  }
+
+  /** Writes the traces of an entry that the logger does not have. Returns true if the time is over before each of them was tried. */
+  async #write(entry: Pending, progress: Progress, slice: Slice, signal: AbortSignal): Promise<boolean> {
+    const { db, runId, destination, program } = this.#options;
+    const { failed } = progress;
+    if (progress.written === null) {
+      const answer = await program.traced(nameOf(entry));
+      if (typeof answer === 'string') {
+        progress.failures += 1;
+        this.#noteFailure(slice, answer);
+        return false;
+      }
+      progress.written = answer;
+    }
+    const { written } = progress;
+    const room = destination.traces - written.size;
+    const chosen = room > 0 ? await trialsToTrace(db, runId, entry, destination.traces) : [];
+    const missing = chosen.filter((id) => !written.has(id)).slice(0, room);
+    for (const id of failed.keys()) if (!missing.includes(id)) failed.delete(id);
+    const due = missing
+      .filter((id) => slice.withFailed || !failed.has(id))
+      .toSorted((a, b) => (failed.get(a) ?? 0) - (failed.get(b) ?? 0));
+    for (const [index, id] of due.entries()) {
+      const failure = await this.#trace(entry, id, signal);
+      if (failure === null) {
+        this.#failuresInARow = 0;
+        slice.hasWritten = true;
+        failed.delete(id);
+        written.add(id);
+      } else {
+        failed.set(id, (failed.get(id) ?? 0) + 1);
+        this.#noteFailure(slice, failure);
+        if (this.#isDown) return false;
+      }
+      if (Date.now() > slice.until && index < due.length - 1) return true;
+    }
+    progress.isDone = failed.size === 0;
+    progress.failures = failed.size === 0 ? 0 : progress.failures + 1;
+    return false;
+  }
+
+  /** Returns null, or why it failed. */
+  async #trace(entry: Pending, trialId: string, signal: AbortSignal): Promise<string | null> {
+    const { db, program, confirmHeld } = this.#options;
+    signal.throwIfAborted();
+    await confirmHeld();
+    const trace = await readTrialTrace(db, trialId, this.#agentName).catch((error: unknown) => String(error));
+    return trace === null || typeof trace === 'string' ? trace : program.trace(nameOf(entry), trace);
+  }
+
+  #noteFailure(slice: Slice, failure: string): void {
+    slice.failure = failure;
+    this.#failuresInARow += 1;
+  }
+}
+
+/** The take of an iteration, such as `4.1`, or an evaluation, such as `eval@4`: after a redo, a step has another take. */
+const nameOf = (entry: Pending): string =>
+  entry.iteration === undefined ? entry.evaluation : `${entry.iteration}.${entry.take}`;
