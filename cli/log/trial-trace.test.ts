@@ -114,10 +114,10 @@ test('a trace of a long trial is small: texts are cut, messages in the middle an
   await sealAttempt(store.db, { trialId: 'long', outcome: 'scored', rewards: { reward: 1 } });
 
   const trace = await readTrialTrace(store.db, 'long', async (label) => label);
-  const [root, ...calls] = trace?.spans ?? [];
-  expect(calls).toHaveLength(100);
+  const [root, ...spans] = trace?.spans ?? [];
+  expect(spans).toHaveLength(100);
   expect(root?.attributes?.['trialgate.note']).toMatch(/^10 further calls are left out/);
-  expect(JSON.stringify(calls[0]?.inputs)).toMatch(
+  expect(JSON.stringify(spans[0]?.inputs)).toMatch(
     /messages are left out here.*6000 more characters are in the record.*the last/,
   );
   expect(JSON.stringify(trace).length).toBeLessThan(5_000_000);

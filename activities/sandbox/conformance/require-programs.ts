@@ -3,6 +3,8 @@ import type { Image, SandboxBackend } from '../backend.ts';
 import { openContext } from './context.ts';
 
 const SCRIPT = 'python3 -c ""';
+/** The exit codes with which shells and runtimes say that a program is not there, or cannot be run. */
+const NOT_FOUND: readonly (number | null)[] = [126, 127];
 
 /**
  * Runs in one sandbox the programs of which the checks are made. Without them nearly every check would fail, and say nothing about the kind.
@@ -16,7 +18,7 @@ export async function requirePrograms(
   const { reason, exitCode, stdout, stderr } = await context.shell(await context.start('programs.1'), SCRIPT);
   options.signal.throwIfAborted();
   // Any other end is what the checks are for.
-  if (reason !== 'exited' || exitCode === 0) return;
+  if (reason !== 'exited' || !NOT_FOUND.includes(exitCode)) return;
   const where = options.image === null ? 'a sandbox' : 'the image';
   throw new TrialgateError(
     'bad_input',
