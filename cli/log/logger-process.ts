@@ -16,9 +16,14 @@ const answer = z.object({
   written: z.array(z.tuple([z.enum(['training', 'val']), z.number(), z.number()])).optional(),
   /** Why a trace, or the reading of what there is, failed. The program goes on. */
   failure: z.string().optional(),
+  /** True if it failed because of this one trace: the store may take others. */
+  refused: z.boolean().default(false),
   traced: z.array(z.string()).optional(),
 });
 type Answer = z.output<typeof answer>;
+
+/** Why a trace was not written, and if that is because of this one trace: others may be taken. */
+export type TraceFailure = { reason: string; isRefused: boolean };
 
 /** The state of a run when its log is closed: its end, `superseded` after a redo began another branch, or `open` when more may come. */
 export type Closing = RunLog['status'] | 'superseded' | 'open';
@@ -108,15 +113,14 @@ export class LoggerProcess {
   }
 
   /** Returns the trials of an entry of which the logger has traces; or why this cannot be told. */
-  async traced(entry: string): Promise<Set<string> | string> {
-    const { traced, failure } = await this.#ask({ traced: entry });
-    return failure ?? new Set(traced);
+  async traced(entry: string): Promise<Set<string> | TraceFailure> {
+    const answered = await this.#ask({ traced: entry });
+    return failureOf(answered) ?? new Set(answered.traced);
   }
 
   /** Writes a trial as a trace. Returns null, or why it failed. */
-  async trace(entry: string, trial: TrialTrace): Promise<string | null> {
-    const { failure } = await this.#ask({ entry, trial });
-    return failure ?? null;
+  async trace(entry: string, trial: TrialTrace): Promise<TraceFailure | null> {
+    return failureOf(await this.#ask({ entry, trial }));
   }
 
   /** Waits until the logger has kept everything, and closes the run. */
@@ -151,12 +155,15 @@ export class LoggerProcess {
     this.#child.stdin.write(`${toStorable(line)}\n`);
     const { done, value } = await raceAbort(this.#answers.next(), this.#signal);
     const said = done
-      ? { error: this.#printed.at(-1) ?? 'the program of the logger ended' }
+      ? { error: this.#printed.at(-1) ?? 'the program of the logger ended', refused: false }
       : answer.parse(JSON.parse(value));
     if (said.error !== undefined) throw new Error(said.error);
     return said;
   }
 }
+
+const failureOf = ({ failure, refused }: Answer): TraceFailure | null =>
+  failure === undefined ? null : { reason: failure, isRefused: refused };
 
 /** Returns a run file without the environments of its programs, which may have passwords. */
 const withoutEnvironments = (config: unknown): unknown =>

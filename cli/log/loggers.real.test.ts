@@ -312,7 +312,7 @@ test('mlflow has each ended trial once as a trace of the run that it belongs to'
   ] as const;
   expect(ofFirst.map(({ run, trial }) => `${run}: ${trial}`).toSorted()).toEqual(
     expected
-      .flatMap(([name, rollouts]) => rollouts.flatMap((each) => [0, 1].map((i) => `${name}: first-${each}/0-${i}`)))
+      .flatMap(([name, entries]) => entries.flatMap((each) => [0, 1].map((i) => `${name}: first-${each}/0-${i}`)))
       .concat(['first@4: first-1.1/0-2', 'first@4: first-2.2/0-2'])
       .toSorted(),
   );
@@ -368,11 +368,14 @@ test('traces are written after a server has failed to tell its version or to tak
     await program.open(await readRunLog(store.db, 'calls'), 'calls');
     const trace = await readTrialTrace(store.db, 'calls-0.1/0-1', async (label) => label);
     if (!trace) throw new Error('the trial is not in the record');
-    expect(await program.trace('0.1', trace)).toContain('could not identify MLflow server version');
+    const noVersion = expect.stringContaining('could not identify MLflow server version');
+    expect(await program.trace('0.1', trace)).toEqual({ reason: noVersion, isRefused: false });
     faults.clear();
     faults.set('/v1/traces', 502);
-    expect(await program.trace('0.1', trace)).toContain('502');
+    expect(await program.trace('0.1', trace)).toEqual({ reason: expect.stringContaining('502'), isRefused: false });
     expect(seen.filter((path) => path === '/v1/traces')).toHaveLength(1);
+    faults.set('/v1/traces', 413);
+    expect(await program.trace('0.1', trace)).toEqual({ reason: expect.stringContaining('413'), isRefused: true });
     faults.clear();
     expect(await program.trace('0.1', trace)).toBeNull();
     expect(await program.traced('0.1')).toEqual(new Set(['calls-0.1/0-0', 'calls-0.1/0-1']));

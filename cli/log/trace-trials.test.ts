@@ -5,6 +5,7 @@ import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { LoggedRun } from '../../tests/support/scenarios/logged-run.ts';
 import type { Destination } from './destination.ts';
 import { readRunLog } from './logger-entries.ts';
+import type { TraceFailure } from './logger-process.ts';
 import { TrialTracer } from './trace-trials.ts';
 
 const store = useDatabase();
@@ -24,14 +25,14 @@ class Program {
   asked: string[] = [];
   seconds = 0;
   /** Returns why a trial cannot be written, or null. */
-  fault: (trial: string) => string | null = () => null;
+  fault: (trial: string) => TraceFailure | null = () => null;
 
   async traced(entry: string): Promise<Set<string>> {
     this.asked.push(entry);
     return new Set(this.has.get(entry));
   }
 
-  async trace(entry: string, { id }: { id: string }): Promise<string | null> {
+  async trace(entry: string, { id }: { id: string }): Promise<TraceFailure | null> {
     pass(this.seconds);
     this.tried.push(id);
     const failure = this.fault(id);
@@ -46,6 +47,9 @@ class Program {
     return taken;
   }
 }
+
+const OUTAGE: TraceFailure = { reason: 'error 502', isRefused: false };
+const REFUSAL: TraceFailure = { reason: 'error 413', isRefused: true };
 
 const pass = (seconds: number) => vi.setSystemTime(Date.now() + 1000 * seconds);
 
@@ -74,15 +78,18 @@ test('a server that fails slowly is left alone after three traces, for longer ea
   const program = new Program();
   const tracer = tracerOf('slow', program);
   program.seconds = 10;
-  program.fault = () => 'error 502';
+  program.fault = () => OUTAGE;
   await writeAll(tracer, 'slow');
   expect(program.take()).toHaveLength(3);
   expect(tracer.failure).toBe('its traces are not written, its metrics are: error 502');
-  await writeAll(tracer, 'slow');
-  expect(program.take()).toEqual([]);
-  pass(300);
-  await writeAll(tracer, 'slow');
-  expect(program.take()).toHaveLength(1);
+  for (const seconds of [20, 40]) {
+    pass(seconds - 1);
+    await writeAll(tracer, 'slow');
+    expect(program.take()).toEqual([]);
+    pass(1);
+    await writeAll(tracer, 'slow');
+    expect(program.take()).toHaveLength(1);
+  }
   program.fault = () => null;
   pass(300);
   await writeAll(tracer, 'slow');
@@ -98,19 +105,32 @@ test('metrics have their turn after each slow trace', async () => {
   expect(program.take()).toHaveLength(4);
 });
 
-test('trials that always fail keep no other one from its trace, neither at first nor when they are tried again', async () => {
+test.each([0, 6])(
+  'where a server fails for all trials of the first iterations, each after %d s, the others have traces after the second try',
+  async (seconds) => {
+    const id = `after-${seconds}`;
+    await runOf(id, 4);
+    const program = new Program();
+    const tracer = tracerOf(id, program);
+    program.seconds = seconds;
+    program.fault = (trial) => (/-[01]\.1\//.test(trial) ? OUTAGE : null);
+    await writeAll(tracer, id);
+    pass(300);
+    await writeAll(tracer, id);
+    expect([...program.has.keys()]).toEqual(['2.1', '3.1']);
+    expect([...program.has.values()].map(({ size }) => size)).toEqual([2, 2]);
+  },
+);
+
+test('trials that are refused keep no other one from its trace, also in a program that has one try, and are tried again alone', async () => {
   const run = await runOf('refused', 4);
   const program = new Program();
   const tracer = tracerOf('refused', program);
-  const bad = ['refused-0.1/0-0', 'refused-0.1/0-1', 'refused-1.1/0-0'];
-  program.fault = (trial) => (bad.includes(trial) ? 'error 413' : null);
+  const bad = ['0.1/0-0', '0.1/0-1', '1.1/0-0', '1.1/0-1'].map((each) => `refused-${each}`);
+  program.fault = (trial) => (bad.includes(trial) ? REFUSAL : null);
   await writeAll(tracer, 'refused');
-  pass(300);
-  await writeAll(tracer, 'refused');
-  const wrote = program.take().filter((trial) => !bad.includes(trial));
-  expect(wrote.toSorted()).toEqual(
-    ['1.1/0-1', '2.1/0-0', '2.1/0-1', '3.1/0-0', '3.1/0-1'].map((each) => `refused-${each}`),
-  );
+  const others = ['2.1/0-0', '2.1/0-1', '3.1/0-0', '3.1/0-1'].map((each) => `refused-${each}`);
+  expect(program.take()).toEqual([...bad, ...others]);
   await run.trainStep(4);
   await writeAll(tracer, 'refused');
   expect(program.take()).toEqual(['refused-4.1/0-0', 'refused-4.1/0-1']);
@@ -124,7 +144,7 @@ test('what failed of an iteration that a redo has superseded is not missing', as
   const run = await runOf('redone', 2);
   const program = new Program();
   const tracer = tracerOf('redone', program);
-  program.fault = (trial) => (trial.startsWith('redone-1.1/') ? 'error 413' : null);
+  program.fault = (trial) => (trial.startsWith('redone-1.1/') ? REFUSAL : null);
   await writeAll(tracer, 'redone');
   expect(tracer.failure).not.toBeNull();
   await run.redo(1);

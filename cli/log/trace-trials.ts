@@ -1,12 +1,12 @@
 import type { Database } from '../../store/database.ts';
 import type { Destination } from './destination.ts';
 import type { Pending, RunLog } from './logger-entries.ts';
-import type { LoggerProcess } from './logger-process.ts';
+import type { LoggerProcess, TraceFailure } from './logger-process.ts';
 import { agentNames, readTrialTrace, trialsToTrace } from './read-trial-traces.ts';
 
 /** New metrics wait no longer than this for the traces of earlier trials, and for one more. */
 const SLICE_MS = 5_000;
-/** After so many failures in a row the others wait for the next try, so that a server that answers nothing is not asked for each trial. */
+/** After so many failures of the server in a row the others wait for the next try, so that one that answers nothing is not asked for each trial. */
 const MOST_FAILURES = 3;
 const FIRST_WAIT_MS = 5_000;
 const LONGEST_WAIT_MS = 300_000;
@@ -24,7 +24,9 @@ type Progress = {
   /** The trials of which the logger has traces; null: it was not asked yet. */
   written: Set<string> | null;
   isDone: boolean;
-  /** How often something of it was left out because it failed, and how often each trial of it failed. */
+  /** True when each of its trials was tried: what is missing waits until failures are tried again. */
+  isTried: boolean;
+  /** How often something of it failed, and how often each trial of it did. Those that failed least are tried first. */
   failures: number;
   failed: Map<string, number>;
 };
@@ -76,19 +78,21 @@ export class TrialTracer {
     if (this.#opened !== opened) this.#begin(opened);
     const slice: Slice = { until: now + SLICE_MS, withFailed, hasWritten: false, failure: null };
     const open = entries.map((entry) => ({ entry, progress: this.#progressOf(entry) }));
-    const due = open.filter(({ progress }) => !progress.isDone && (withFailed || progress.failures === 0));
+    const due = open.filter(({ progress }) => !progress.isDone && (withFailed || !progress.isTried));
     let hasMore = false;
     for (const { entry, progress } of due.toSorted((a, b) => a.progress.failures - b.progress.failures)) {
       hasMore = Date.now() > slice.until || (await this.#write(entry, progress, slice, signal));
-      const isDown = this.#isDown && slice.failure !== null;
-      if (isDown) hasMore = false;
-      if (isDown || hasMore) break;
+      if (this.#isDown && slice.failure !== null) {
+        hasMore = false;
+        break;
+      }
+      if (hasMore) break;
     }
     if (slice.failure !== null) {
       this.failure = `its traces are not written, its metrics are: ${slice.failure}`;
       this.#again = Date.now() + this.#wait;
       this.#wait = Math.min(2 * this.#wait, LONGEST_WAIT_MS);
-    } else if (open.every(({ progress }) => progress.failures === 0 && progress.failed.size === 0)) {
+    } else if (open.every(({ progress }) => progress.failures === 0)) {
       this.failure = null;
       this.#failuresInARow = 0;
       this.#wait = FIRST_WAIT_MS;
@@ -103,7 +107,7 @@ export class TrialTracer {
   #progressOf(entry: Pending): Progress {
     const known = this.#progress.get(nameOf(entry));
     if (known) return known;
-    const progress: Progress = { written: null, isDone: false, failures: 0, failed: new Map() };
+    const progress: Progress = { written: null, isDone: false, isTried: false, failures: 0, failed: new Map() };
     this.#progress.set(nameOf(entry), progress);
     return progress;
   }
@@ -113,7 +117,7 @@ export class TrialTracer {
     this.#opened = opened;
     for (const [entry, progress] of this.#progress)
       if (!this.#isFull(progress))
-        this.#progress.set(entry, { ...progress, isDone: false, failures: 0, failed: new Map() });
+        this.#progress.set(entry, { ...progress, isDone: false, isTried: false, failures: 0, failed: new Map() });
   }
 
   #isFull({ written }: Progress): boolean {
@@ -126,9 +130,9 @@ export class TrialTracer {
     const { failed } = progress;
     if (progress.written === null) {
       const answer = await program.traced(nameOf(entry));
-      if (typeof answer === 'string') {
-        progress.failures += 1;
-        this.#noteFailure(slice, answer);
+      if (!(answer instanceof Set)) {
+        progress.isTried = true;
+        this.#noteFailure(slice, progress, answer);
         return false;
       }
       progress.written = answer;
@@ -150,28 +154,32 @@ export class TrialTracer {
         written.add(id);
       } else {
         failed.set(id, (failed.get(id) ?? 0) + 1);
-        this.#noteFailure(slice, failure);
+        this.#noteFailure(slice, progress, failure);
         if (this.#isDown) return false;
       }
       if (Date.now() > slice.until && index < due.length - 1) return true;
     }
+    progress.isTried = true;
     progress.isDone = failed.size === 0;
-    progress.failures = failed.size === 0 ? 0 : progress.failures + 1;
+    if (progress.isDone) progress.failures = 0;
     return false;
   }
 
   /** Returns null, or why it failed. */
-  async #trace(entry: Pending, trialId: string, signal: AbortSignal): Promise<string | null> {
+  async #trace(entry: Pending, trialId: string, signal: AbortSignal): Promise<TraceFailure | null> {
     const { db, program, confirmHeld } = this.#options;
     signal.throwIfAborted();
     await confirmHeld();
     const trace = await readTrialTrace(db, trialId, this.#agentName).catch((error: unknown) => String(error));
-    return trace === null || typeof trace === 'string' ? trace : program.trace(nameOf(entry), trace);
+    if (typeof trace === 'string') return { reason: trace, isRefused: true };
+    return trace && program.trace(nameOf(entry), trace);
   }
 
-  #noteFailure(slice: Slice, failure: string): void {
-    slice.failure = failure;
-    this.#failuresInARow += 1;
+  /** Notes a failure. A refusal of one trace tells nothing of the others, so only one of the server counts for all of them. */
+  #noteFailure(slice: Slice, progress: Progress, { reason, isRefused }: TraceFailure): void {
+    slice.failure = reason;
+    progress.failures += 1;
+    if (!isRefused) this.#failuresInARow += 1;
   }
 }
 

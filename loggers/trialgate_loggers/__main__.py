@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trialgate_loggers.logger import Entry, Id, Logger, Refused, Run
+from trialgate_loggers.logger import Entry, Id, Logger, Refused, Run, TraceRefused
 
 
 def main() -> int:
@@ -82,6 +82,8 @@ def traces_of(logger: Any, line: dict[str, Any]) -> dict[str, Any]:
             return {"traced": logger.traces.written(line["traced"])}
         logger.traces.write(line["entry"], line["trial"])
         return {}
+    except TraceRefused as error:
+        return {"failure": str(error), "refused": True}
     except Exception as error:
         return {"failure": f"{type(error).__name__}: {error}"}
 

@@ -47,6 +47,10 @@ class Refused(Exception):
     """A sentence for the user about what to change."""
 
 
+class TraceRefused(Exception):
+    """The store refuses this one trace, and may take others."""
+
+
 class Logger(Protocol):
     """The interface of the class `Logger` in a module `to_NAME.py`."""
 

@@ -13,18 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import requests
 from mlflow import MlflowClient
 from mlflow.entities import AssessmentSource, Feedback, Span, SpanStatusCode, TraceInfo, TraceLocation, TraceState
+from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.rest_store import RestStore
 from mlflow.tracing.client import TracingClient
 
-from trialgate_loggers.logger import Run
+from trialgate_loggers.logger import Run, TraceRefused
 
 # The most that mlflow's route gives at once.
 TRACES_AT_ONCE = 500
 ORIGIN_TAG, ENTRY_TAG, TRIAL_TAG = "trialgate.origin", "trialgate.entry", "trialgate.trial"
 TAG_LENGTH = 4000
 PREVIEW_LENGTH = 1000
+# What is wrong with the login, the address or the experiment is so for each trace.
+NO_ACCESS = (401, 403, 404)
 # Metrics wait while a trace is written, and the program that starts this one tries a trace again.
 REQUEST = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "15", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 
@@ -59,10 +63,12 @@ class Traces:
         try:
             with tried_once():
                 self._write(entry, trial)
-        except Exception:
+        except Exception as error:
             # mlflow also keeps that the server did not tell its version, and then writes no spans any more.
             RestStore._get_server_version.cache_clear()
-            raise
+            if is_of_server(error):
+                raise
+            raise TraceRefused(f"{type(error).__name__}: {error}") from error
 
     def _write(self, entry: str, trial: dict[str, Any]) -> None:
         key = hashlib.sha256(f"{self._experiment} {self._run.origin} {trial['id']}".encode()).hexdigest()[:32]
@@ -96,6 +102,18 @@ class Traces:
                 assessments=rewards,
             )
         )
+
+
+def is_of_server(error: Exception) -> bool:
+    """Tells a server that takes no trace now from one that refuses a single trace.
+
+    mlflow knows the status of few answers: one too large (413) looks like a fault of the server. But it raises from an
+    error of `requests` if there was no answer, or a status that is worth another try: 408, 429 and 5xx.
+    """
+    if isinstance(error, MlflowException):
+        return isinstance(error.__context__, requests.RequestException) or error.get_http_status_code() in NO_ACCESS
+    # The version of the server.
+    return isinstance(error, NotImplementedError)
 
 
 @contextmanager
