@@ -23,11 +23,14 @@ class Program {
   /** The trials that it was asked to write, in order, and the entries about which it was asked. */
   tried: string[] = [];
   asked: string[] = [];
+  /** How long the server takes for a trace, and to tell what it has. */
   seconds = 0;
+  secondsToTell = 0;
   /** Returns why a trial cannot be written, or null. */
   fault: (trial: string) => TraceFailure | null = () => null;
 
   async traced(entry: string): Promise<Set<string>> {
+    pass(this.secondsToTell);
     this.asked.push(entry);
     return new Set(this.has.get(entry));
   }
@@ -81,7 +84,7 @@ test('a server that fails slowly is left alone after three traces, for longer ea
   program.fault = () => OUTAGE;
   await writeAll(tracer, 'slow');
   expect(program.take()).toHaveLength(3);
-  expect(tracer.failure).toBe('its traces are not written, its metrics are: error 502');
+  expect(tracer.failure).toBe('it has the metrics, but traces are missing: error 502');
   for (const seconds of [20, 40]) {
     pass(seconds - 1);
     await writeAll(tracer, 'slow');
@@ -97,11 +100,15 @@ test('a server that fails slowly is left alone after three traces, for longer ea
   expect(tracer.failure).toBeNull();
 });
 
-test('metrics have their turn after each slow trace', async () => {
+test('metrics have their turn after each slow trace, and after each slow answer of what there is', async () => {
   await runOf('turns', 2);
   const program = new Program();
   program.seconds = 6;
   expect(await writeAll(tracerOf('turns', program), 'turns')).toBe(4);
+  expect(program.take()).toHaveLength(4);
+  program.has.clear();
+  program.secondsToTell = 6;
+  expect(await writeAll(tracerOf('turns', program), 'turns')).toBe(6);
   expect(program.take()).toHaveLength(4);
 });
 

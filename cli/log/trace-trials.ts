@@ -21,8 +21,10 @@ type Options = {
 
 /** What is known of the traces of an entry. */
 type Progress = {
-  /** The trials of which the logger has traces; null: it was not asked yet. */
+  /** The trials of which the logger has traces; null: it was not asked yet, or the entry is full. */
   written: Set<string> | null;
+  /** How many these are. */
+  count: number;
   isDone: boolean;
   /** True when each of its trials was tried: what is missing waits until failures are tried again. */
   isTried: boolean;
@@ -62,7 +64,7 @@ export class TrialTracer {
 
   /** The number of traces that the logger has of entries, as far as it was asked. */
   count(entries: readonly Pending[]): number {
-    return entries.reduce((sum, entry) => sum + (this.#progress.get(nameOf(entry))?.written?.size ?? 0), 0);
+    return entries.reduce((sum, entry) => sum + (this.#progress.get(nameOf(entry))?.count ?? 0), 0);
   }
 
   /** Writes traces for some seconds. `hasMore`: there are more that need not wait. */
@@ -89,7 +91,7 @@ export class TrialTracer {
       if (hasMore) break;
     }
     if (slice.failure !== null) {
-      this.failure = `its traces are not written, its metrics are: ${slice.failure}`;
+      this.failure = `it has the metrics, but traces are missing: ${slice.failure}`;
       this.#again = Date.now() + this.#wait;
       this.#wait = Math.min(2 * this.#wait, LONGEST_WAIT_MS);
     } else if (open.every(({ progress }) => progress.failures === 0)) {
@@ -107,7 +109,14 @@ export class TrialTracer {
   #progressOf(entry: Pending): Progress {
     const known = this.#progress.get(nameOf(entry));
     if (known) return known;
-    const progress: Progress = { written: null, isDone: false, isTried: false, failures: 0, failed: new Map() };
+    const progress: Progress = {
+      written: null,
+      count: 0,
+      isDone: false,
+      isTried: false,
+      failures: 0,
+      failed: new Map(),
+    };
     this.#progress.set(nameOf(entry), progress);
     return progress;
   }
@@ -120,8 +129,8 @@ export class TrialTracer {
         this.#progress.set(entry, { ...progress, isDone: false, isTried: false, failures: 0, failed: new Map() });
   }
 
-  #isFull({ written }: Progress): boolean {
-    return written !== null && written.size >= this.#options.destination.traces;
+  #isFull({ count }: Progress): boolean {
+    return count >= this.#options.destination.traces;
   }
 
   /** Writes the traces of an entry that the logger does not have. Returns true if the time is over before each of them was tried. */
@@ -136,9 +145,11 @@ export class TrialTracer {
         return false;
       }
       progress.written = answer;
+      progress.count = answer.size;
+      if (Date.now() > slice.until) return true;
     }
     const { written } = progress;
-    const room = destination.traces - written.size;
+    const room = destination.traces - progress.count;
     const chosen = room > 0 ? await trialsToTrace(db, runId, entry, destination.traces) : [];
     const missing = chosen.filter((id) => !written.has(id)).slice(0, room);
     for (const id of failed.keys()) if (!missing.includes(id)) failed.delete(id);
@@ -152,6 +163,7 @@ export class TrialTracer {
         slice.hasWritten = true;
         failed.delete(id);
         written.add(id);
+        progress.count = written.size;
       } else {
         failed.set(id, (failed.get(id) ?? 0) + 1);
         this.#noteFailure(slice, progress, failure);
@@ -162,6 +174,7 @@ export class TrialTracer {
     progress.isTried = true;
     progress.isDone = failed.size === 0;
     if (progress.isDone) progress.failures = 0;
+    if (this.#isFull(progress)) progress.written = null;
     return false;
   }
 

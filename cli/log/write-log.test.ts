@@ -145,7 +145,9 @@ test('a fork has a log of its own, from its own first step on', async () => {
   expect(await entriesOf('fork')).toEqual(['1: train, gradient 1']);
 });
 
-test('where traces fail, all metrics are written, and the log is not complete', async () => {
+const MISSING = /^it has the metrics, but traces are missing: /;
+
+test('where traces fail, all metrics are written, and the log is complete once it is written without traces', async () => {
   const run = await new LoggedRun(store.db, 'traced').begin();
   await run.trainStep(0);
   await run.trainStep(1);
@@ -154,14 +156,16 @@ test('where traces fail, all metrics are written, and the log is not complete', 
   const destination = { ...destinationOf(home, { name: 'csv' }), traces: 8 };
   const read = () => readRunLog(store.db, 'traced');
   const locks = new LoggerLocks(store.db);
+  const options = { db: store.db, locks, home, runId: 'traced', read };
   try {
-    const wrote = writeLog({ db: store.db, locks, home, runId: 'traced', destination, read }, signal);
-    await expect(wrote).rejects.toThrow(/^its traces are not written, its metrics are: /);
+    await expect(writeLog({ ...options, destination }, signal)).rejects.toThrow(MISSING);
+    expect(await entriesOf('traced')).toEqual(['1: train, gradient 1', '2: train, gradient 2']);
+    expect(stateOf('traced')).toMatchObject({ written: 2, complete: null, reason: expect.stringMatching(MISSING) });
+    await writeLog({ ...options, destination: { ...destination, traces: 0 } }, signal);
+    expect(stateOf('traced')).toMatchObject({ written: 2, complete: expect.any(String), reason: null });
   } finally {
     locks.close();
   }
-  expect(await entriesOf('traced')).toEqual(['1: train, gradient 1', '2: train, gradient 2']);
-  expect(stateOf('traced')).toMatchObject({ written: 2, complete: null });
 });
 
 test('another bound of traces is the same place, so that no second program writes there', () => {

@@ -86,12 +86,9 @@ async function writeAll(
       onWritten?.();
       idleSince = Date.now();
     }
-    if (hasMore) {
-      note(log, null);
-      continue;
-    }
-    if (endedAt !== null && !isSettling) return closed(log, status, endedAt);
     note(log, null);
+    if (hasMore) continue;
+    if (endedAt !== null && !isSettling) return closed(log, status, endedAt);
     if (!follow || (!isSettling && Date.now() - idleSince > follow.idleMs())) return closed(log, 'open', new Date());
     await sleep(follow.pollMs, signal);
   }

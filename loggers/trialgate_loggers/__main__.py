@@ -36,7 +36,7 @@ def main() -> int:
     except BrokenPipeError:
         return 1
     except Exception as error:
-        answer(error=str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}")
+        answer(error=reason_of(error))
         return 1
     return 0
 
@@ -85,7 +85,11 @@ def traces_of(logger: Any, line: dict[str, Any]) -> dict[str, Any]:
     except TraceRefused as error:
         return {"failure": str(error), "refused": True}
     except Exception as error:
-        return {"failure": f"{type(error).__name__}: {error}"}
+        return {"failure": reason_of(error)}
+
+
+def reason_of(error: Exception) -> str:
+    return str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

@@ -20,33 +20,34 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.rest_store import RestStore
 from mlflow.tracing.client import TracingClient
 
-from trialgate_loggers.logger import Run, TraceRefused
+from trialgate_loggers.logger import Refused, Run, TraceRefused
 
 # The most that mlflow's route gives at once.
 TRACES_AT_ONCE = 500
 ORIGIN_TAG, ENTRY_TAG, TRIAL_TAG = "trialgate.origin", "trialgate.entry", "trialgate.trial"
 TAG_LENGTH = 4000
 PREVIEW_LENGTH = 1000
+NEEDS = "traces need a server of mlflow 3.4 or newer that answers /version and /v1/traces; `traces: 0` writes none"
 # What is wrong with the login, the address or the experiment is so for each trace.
 NO_ACCESS = (401, 403, 404)
-# Metrics wait while a trace is written, and the program that starts this one tries a trace again.
-REQUEST = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "15", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 
 
 class Traces:
-    def __init__(self, client: MlflowClient, experiment: str, run: Run, run_id: str) -> None:
+    def __init__(self, client: MlflowClient, experiment: str, run: Run, run_id: str, timeout: str) -> None:
         self._client = client
         self._tracing = TracingClient(client.tracking_uri)
         self._experiment = experiment
         self._run = run
         self._run_id = run_id
+        # Metrics wait while a trace is written, and the program that starts this one tries a trace again.
+        self._request = {"MLFLOW_HTTP_REQUEST_TIMEOUT": timeout, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 
     def written(self, entry: str) -> list[str]:
         """Returns the trials of an entry that have a trace."""
         found: list[str] = []
         page = None
         while True:
-            with tried_once():
+            with environment(self._request):
                 traces = self._client.search_traces(
                     locations=[self._experiment],
                     filter_string=f"tag.`{ORIGIN_TAG}` = '{self._run.origin}' AND tag.`{ENTRY_TAG}` = '{entry}'",
@@ -61,11 +62,13 @@ class Traces:
 
     def write(self, entry: str, trial: dict[str, Any]) -> None:
         try:
-            with tried_once():
+            with environment(self._request):
                 self._write(entry, trial)
         except Exception as error:
             # mlflow also keeps that the server did not tell its version, and then writes no spans any more.
             RestStore._get_server_version.cache_clear()
+            if isinstance(error, NotImplementedError):
+                raise Refused(f"{error}: {NEEDS}") from error
             if is_of_server(error):
                 raise
             raise TraceRefused(f"{type(error).__name__}: {error}") from error
@@ -110,17 +113,15 @@ def is_of_server(error: Exception) -> bool:
     mlflow knows the status of few answers: one too large (413) looks like a fault of the server. But it raises from an
     error of `requests` if there was no answer, or a status that is worth another try: 408, 429 and 5xx.
     """
-    if isinstance(error, MlflowException):
-        return isinstance(error.__context__, requests.RequestException) or error.get_http_status_code() in NO_ACCESS
-    # The version of the server.
-    return isinstance(error, NotImplementedError)
+    if not isinstance(error, MlflowException):
+        return False
+    return isinstance(error.__context__, requests.RequestException) or error.get_http_status_code() in NO_ACCESS
 
 
 @contextmanager
-def tried_once() -> Iterator[None]:
-    """Lets the library make each request once, and wait for its answer no longer than for some seconds."""
-    before = {name: os.environ.get(name) for name in REQUEST}
-    os.environ.update(REQUEST)
+def environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
