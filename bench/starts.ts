@@ -7,7 +7,8 @@
  *
  * The baseline is the same program without a sandbox. `cold` is a command in a process of its own, `warm` a Python function in a fork of a
  * warm process, and `pool` a command in a sandbox that was started before (`warm_sandboxes`; as many as the burst has trials, of which later ones find none). For `container` it starts a podman of its own, unless DOCKER_HOST names an engine, and for `slurm` a cluster of one node.
- * There is nothing in the place of a cluster of Kubernetes: `kubernetes` needs your own. A kind that does not work here is left out; standard error says why.
+ * There is nothing in the place of a cluster of Kubernetes: `kubernetes` needs your own. A kind that does not work here is left out, and one that fails, or is interrupted, loses nothing of what was
+ * measured before: lines at the end say which and why.
  * bench/iteration.ts compares an iteration with its requests alone.
  */
 import { execFile } from 'node:child_process';
@@ -22,6 +23,7 @@ import { startsOfHost } from '../activities/sandbox/starts.ts';
 import { WarmSandboxes } from '../activities/sandbox/warm/warm-sandboxes.ts';
 import { runAgentProcess } from '../activities/sandbox/run-agent-process.ts';
 import { table } from '../cli/show/table.ts';
+import { EXIT } from '../cli/exit.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { TrialgateError } from '../core/errors.ts';
 import { SANDBOX_KINDS, type SandboxKind } from '../core/run-config/sandbox.ts';
@@ -32,6 +34,8 @@ import { until } from '../tests/support/harness/until.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 import { listenForCalls } from './starts/calls.ts';
+import { eachKind } from './each-kind.ts';
+import { allEnded, inTurns } from './starts/in-turns.ts';
 import { controlGroups, leftOf, memoryOf, processesOf, type Left } from './starts/left.ts';
 
 const options = optionsOf(import.meta.url, {
@@ -59,15 +63,6 @@ await using stack = new AsyncDisposableStack();
 const calls = stack.use(await listenForCalls());
 const progress = (line: string) => console.error(`${new Date().toISOString().slice(11, 19)} ${line}`);
 
-async function inTurns(count: number, atOnce: number, work: (index: number) => Promise<void>): Promise<void> {
-  let next = 0;
-  await Promise.all(
-    Array.from({ length: atOnce }, async () => {
-      while (next < count && !signal.aborted) await work(next++);
-    }),
-  );
-}
-
 type Trial = (trialId: string) => Promise<{ opened: number }>;
 
 async function timed(trial: Trial, trialId: string): Promise<Times> {
@@ -84,14 +79,15 @@ async function measure(kind: string, start: string, trial: Trial, ready?: () => 
   const times: Times[] = [];
   await ready?.();
   const begin = performance.now();
-  await inTurns(options.trials, options['at-once'], async (index) => {
+  await inTurns(options.trials, { atOnce: options['at-once'], signal }, async (index) => {
     times.push(await timed(trial, `${name}-${index}`));
   });
   const perSecond = (options.trials / (performance.now() - begin)) * 1000;
   await ready?.();
   calls.holdUntil(options.burst);
-  const burst = await Promise.all(
+  const burst = await allEnded(
     Array.from({ length: options.burst }, (_, index) => timed(trial, `${name}-burst-${index}`)),
+    () => calls.holdUntil(0),
   );
   signal.throwIfAborted();
   return {
@@ -185,7 +181,7 @@ async function idleMemory(host: Host, agent: Agent): Promise<number> {
 /** Ends sandboxes at random moments, by a cancel or by a removal. */
 async function killAtRandom({ backend, home, sandboxes }: Host, agent: Agent): Promise<void> {
   const task = await taskWith(home, 'true');
-  await inTurns(options.kills, options['at-once'], async (index) => {
+  await inTurns(options.kills, { atOnce: options['at-once'], signal }, async (index) => {
     const key = { trialId: `kill-${index}`, attempt: 1 };
     const controller = new AbortController();
     const life = (async () => {
@@ -207,25 +203,20 @@ async function killAtRandom({ backend, home, sandboxes }: Host, agent: Agent): P
   });
 }
 
-/** Starts what a kind needs and this machine does not have. Returns why it cannot run here. */
-async function noKind(kind: SandboxKind): Promise<string | null> {
+/** Starts what a kind needs and this machine does not have. Throws when it cannot run here. */
+async function startKind(kind: SandboxKind): Promise<void> {
+  const mustHave = (missing: string | null): void => {
+    if (missing !== null) throw new TrialgateError('missing_prerequisite', missing);
+  };
   if (kind === 'container' && process.env.DOCKER_HOST === undefined) {
-    const why = noPodman();
-    if (why !== null) return why;
+    mustHave(noPodman());
     process.env.DOCKER_HOST = stack.use(await startPodman(signal)).host;
   }
   if (kind === 'slurm') {
-    const why = noSlurm();
-    if (why !== null) return why;
+    mustHave(noSlurm());
     process.env.PATH = `${stack.use(await startSlurm(signal)).bin}:${process.env.PATH}`;
   }
-  try {
-    await openBackend({ kind }, signal);
-    return null;
-  } catch (error) {
-    if (error instanceof TrialgateError && error.code === 'missing_prerequisite') return error.message;
-    throw error;
-  }
+  await openBackend({ kind }, signal);
 }
 
 const at = (values: number[], share: number): string => {
@@ -246,12 +237,7 @@ rows.push(
     return { opened };
   }),
 );
-for (const kind of kinds) {
-  const why = await noKind(kind);
-  if (why !== null) {
-    progress(`${kind} is left out: ${why}`);
-    continue;
-  }
+async function measureKind(kind: SandboxKind): Promise<void> {
   const groups = await controlGroups();
   await using folder = await temporaryHome();
   const host = await hostOf(kind, folder.home);
@@ -265,15 +251,23 @@ for (const kind of kinds) {
   if (host.backend.startAhead) {
     const pooled = await hostOf(kind, host.home, options.burst);
     const full = () => until(() => pooled.warm?.size === options.burst, 600_000);
-    rows.push(await measure(kind, 'pool', await trialIn(pooled, command), full));
-    await pooled.warm?.close();
+    try {
+      rows.push(await measure(kind, 'pool', await trialIn(pooled, command), full));
+    } finally {
+      await pooled.warm?.close();
+    }
   }
   idle.push({ kind, mib: await idleMemory(host, command) });
   await killAtRandom(host, command);
   left.push({ kind, after: `${options.kills} random kills`, ...(await leftOf(host.backend, host.home, groups)) });
 }
+const { incomplete, hasFailed } = await eachKind(
+  kinds,
+  { start: startKind, measure: measureKind },
+  { signal, report: progress },
+);
 
-if (options.json) console.log(JSON.stringify({ ...provenance(), options, rows, idle, left }, null, 1));
+if (options.json) console.log(JSON.stringify({ ...provenance(), options, rows, idle, left, incomplete }, null, 1));
 else {
   const { trials, 'at-once': atOnce, burst, kills } = options;
   console.log(JSON.stringify({ ...provenance(), trials, at_once: atOnce, burst, kills }, null, 2));
@@ -305,4 +299,7 @@ else {
         left.map((each) => Object.values(each).map(String)),
       )}`,
     );
+  if (incomplete.length > 0) console.log(`\n${incomplete.join('\n')}`);
 }
+signal.throwIfAborted();
+if (hasFailed) process.exitCode = EXIT.failed;

@@ -1,7 +1,7 @@
 """Prints what loggers have, as their own readers tell it: for the tests.
 
 Each argument is LOGGER=FOLDER, and the answer has the entries by run. An entry is `[step, kind, value]`: a train step
-with its gradient norm, or an evaluation with its number.
+with its gradient norm, or an evaluation with its number. `traces=URL` has the traces of an mlflow server instead.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from trialgate_loggers.logger import EVALUATION, STEP, TRAINING
 
@@ -62,10 +63,31 @@ def wandb(folder: Path) -> Rows:
     return found
 
 
+def traces(url: str) -> list[dict[str, Any]]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(url)
+    experiment = client.get_experiment_by_name("trialgate")
+    assert experiment is not None
+    found = client.search_traces(locations=[experiment.experiment_id], max_results=500)
+    return [
+        {
+            "trial": trace.info.tags["trialgate.trial"],
+            "run": client.get_run(trace.info.trace_metadata["mlflow.sourceRun"]).info.run_name,
+            "outcome": trace.info.tags["trialgate.outcome"],
+            "rewards": {each.name: each.value for each in trace.info.assessments},
+            "tokens": (trace.info.token_usage or {}).get("total_tokens", 0),
+            "spans": sorted([span.span_type, span.name, span.status.status_code.value] for span in trace.data.spans),
+        }
+        for trace in found
+    ]
+
+
 READERS = {"tensorboard": tensorboard, "trackio": trackio, "wandb": wandb}
 
-print(
-    json.dumps(
-        {name: READERS[name](Path(folder)) for name, folder in (argument.split("=", 1) for argument in sys.argv[1:])}
-    )
-)
+
+def read(name: str, place: str) -> Any:
+    return traces(place) if name == "traces" else READERS[name](Path(place))
+
+
+print(json.dumps({name: read(name, place) for name, place in (argument.split("=", 1) for argument in sys.argv[1:])}))

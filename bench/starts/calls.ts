@@ -13,6 +13,7 @@ export async function listenForCalls(): Promise<Calls> {
   const first = new Map<string, number>();
   let awaited = 0;
   const waiting: (() => void)[] = [];
+  const answerAll = (): void => waiting.splice(0).forEach((answer) => answer());
   const server = createServer((request, response) => {
     const trial = /^\/([^/]+)/.exec(request.url ?? '')?.[1] ?? '';
     if (!first.has(trial)) {
@@ -20,7 +21,7 @@ export async function listenForCalls(): Promise<Calls> {
       awaited -= 1;
     }
     waiting.push(() => response.end('{}'));
-    if (awaited <= 0) for (const answer of waiting.splice(0)) answer();
+    if (awaited <= 0) answerAll();
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -29,7 +30,10 @@ export async function listenForCalls(): Promise<Calls> {
   return {
     url: `http://127.0.0.1:${port}`,
     firstOf: (trialId) => first.get(trialId) ?? Number.NaN,
-    holdUntil: (trials) => void (awaited = trials),
+    holdUntil: (trials) => {
+      awaited = trials;
+      if (awaited <= 0) answerAll();
+    },
     [Symbol.dispose]: () => server.close().closeAllConnections(),
   };
 }

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { addSettings, settingsOf } from '../options.ts';
 
-type TestOptions = { runtime?: string; large?: boolean; json?: boolean };
+type TestOptions = { run?: string; runtime?: string; large?: boolean; json?: boolean };
 
 export function register(root: Command): void {
   const sandbox = root.command('sandbox').description('list the kinds of sandboxes, and test what one guarantees here');
@@ -16,18 +16,22 @@ export function register(root: Command): void {
       console.log(options.json ? JSON.stringify({ kinds }, null, 2) : kindsTable(kinds));
     });
   sandbox
-    .command('test <kind>')
+    .command('test [kind]')
     .description(
       'try on this machine each sentence that a kind of sandbox must keep: limits, isolation, networks, files, ends; exit code 4 when one fails. A kind is a name of `sandbox list`, or the path of a module of your own whose default export makes a SandboxBackend',
     )
-    .option('--runtime <name>', 'for `container`: the runtime, such as runsc')
+    .option(
+      '--run <file>',
+      'with the settings and the image that `sandbox` of this run file names; the kind may then be left out. A module of your own is given them as its argument',
+    )
+    .option('--runtime <name>', 'for `container`, without --run: the runtime, such as runsc')
     .option('--large', 'also copy 100,000 files and a file of 1 GB (needs 2 GB of disk)')
     .option('--json', 'as JSON')
     .addHelpText(
       'after',
-      '\nExamples:\n  $ npx trialgate sandbox test bubblewrap\n  $ npx trialgate sandbox test container --runtime runsc\n  $ npx trialgate sandbox test ./my-sandbox.ts --json',
+      '\nExamples:\n  $ npx trialgate sandbox test bubblewrap\n  $ npx trialgate sandbox test --run my-run/run.yaml\n  $ npx trialgate sandbox test container --runtime runsc\n  $ npx trialgate sandbox test ./my-sandbox.ts --json',
     )
-    .action(async (kind: string, options: TestOptions) => {
+    .action(async (kind: string | undefined, options: TestOptions) => {
       const [{ testKind }, { shutdownSignal }, { EXIT }] = await Promise.all([
         import('../sandbox/test-kind.ts'),
         import('../signals.ts'),

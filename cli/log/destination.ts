@@ -7,12 +7,17 @@ import { homeFolders } from '../folders.ts';
 export type Destination = {
   logger: LoggerName;
   settings: Record<string, string>;
+  /** The most trials of an iteration or an evaluation that it gets as traces. */
+  traces: number;
   /** Tells it from another place of the same logger. */
   digest: string;
 };
 
+/** A trace may have some MB, and a server keeps all of them, so the default shows samples. Its users set more where they need each trial. */
+const DEFAULT_TRACES = 8;
+
 /** Returns where a logger writes, with the defaults and what the environment says. */
-export function destinationOf(home: string, { name, ...given }: LoggerSetting): Destination {
+export function destinationOf(home: string, { name, traces = DEFAULT_TRACES, ...given }: LoggerSetting): Destination {
   const all = {
     folder: join(homeFolders(home).loggers, name),
     experiment: 'trialgate',
@@ -32,7 +37,7 @@ export function destinationOf(home: string, { name, ...given }: LoggerSetting): 
     .update(JSON.stringify([name, place]))
     .digest('hex')
     .slice(0, 12);
-  return { logger: name, settings, digest };
+  return { logger: name, settings, traces: settingsOfLogger(name).includes('traces') ? traces : 0, digest };
 }
 
 /** Returns the mode in which wandb runs here. */

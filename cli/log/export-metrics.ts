@@ -44,7 +44,7 @@ export async function exportMetrics(
         console.log(
           state === null
             ? `${logger.name}: a worker or another \`npx trialgate export-metrics\` writes run ${runId} there already`
-            : `${logger.name}: has ${state.written} entries of ${state.name}`,
+            : `${logger.name}: has ${state.written} entries of ${state.name}${state.traces > 0 ? ` and ${state.traces} traces` : ''}`,
         );
       }),
     );

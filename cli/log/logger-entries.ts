@@ -11,7 +11,7 @@ import { evaluationMetrics, iterationMetrics } from './logger-metrics.ts';
  */
 export type EntryId = [kind: 'training' | 'val', step: number, number: number];
 export type Entry = { id: EntryId; time: number; metrics: Record<string, number> };
-type Pending = { id: EntryId; at: Date } & (
+export type Pending = { id: EntryId; at: Date } & (
   { iteration: number; take: number } | { evaluation: string; iteration?: undefined }
 );
 
@@ -21,6 +21,8 @@ export type RunLog = {
   name: string;
   /** Tells the run from an earlier one of the same name. */
   key: string;
+  /** Does the same, and is one for all branches. */
+  origin: string;
   forkedFrom: string | null;
   config: unknown;
   status: (typeof runs.$inferSelect)['status'];
@@ -106,6 +108,7 @@ export async function readRunLog(
   return {
     name,
     key: `${name}-${run.createdAt.getTime().toString(36)}`,
+    origin: `${runId}-${run.createdAt.getTime().toString(36)}`,
     forkedFrom: run.forkedFrom,
     config: run.config,
     status: run.status,
@@ -145,10 +148,8 @@ export async function readEntries(db: Database, runId: string, pending: readonly
   });
 }
 
-const groupsOf = (runId: string, pending: Pending): SQL | undefined =>
+/** Selects the groups of an entry. */
+export const groupsOf = (runId: string, pending: Pending): SQL | undefined =>
   pending.iteration === undefined
-    ? and(
-        eq(groups.kind, 'eval'),
-        eq(sql`regexp_replace(${groups.id}, '/[^/]*$', '')`, `${runId}/${pending.evaluation}`),
-      )
+    ? and(eq(groups.kind, 'eval'), sql`starts_with(${groups.id}, ${`${runId}/${pending.evaluation}/`})`)
     : and(eq(groups.iteration, pending.iteration), eq(groups.take, pending.take));

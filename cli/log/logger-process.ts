@@ -2,18 +2,28 @@ import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { z } from 'zod';
+import { toStorable } from '../../core/json.ts';
 import { raceAbort } from '../../core/race-abort.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { loggerPython } from '../install/loggers.ts';
 import { environment } from '../supervisor/component.ts';
 import type { Destination } from './destination.ts';
 import { keyOf, type Entry, type RunLog } from './logger-entries.ts';
+import type { TrialTrace } from './trial-trace.ts';
 
 const answer = z.object({
   error: z.string().optional(),
   written: z.array(z.tuple([z.enum(['training', 'val']), z.number(), z.number()])).optional(),
+  /** Why a trace, or the reading of what there is, failed. The program goes on. */
+  failure: z.string().optional(),
+  /** True if it failed because of this one trace: the store may take others. */
+  refused: z.boolean().default(false),
+  traced: z.array(z.string()).optional(),
 });
 type Answer = z.output<typeof answer>;
+
+/** Why a trace was not written, and if that is because of this one trace: others may be taken. */
+export type TraceFailure = { reason: string; isRefused: boolean };
 
 /** The state of a run when its log is closed: its end, `superseded` after a redo began another branch, or `open` when more may come. */
 export type Closing = RunLog['status'] | 'superseded' | 'open';
@@ -81,6 +91,7 @@ export class LoggerProcess {
     const run = {
       name: log.name,
       key: log.key,
+      origin: log.origin,
       group: runId,
       config: flatten(withoutEnvironments(log.config)),
       tags: log.forkedFrom === null ? {} : { forked_from: log.forkedFrom },
@@ -99,6 +110,17 @@ export class LoggerProcess {
   async write(entries: readonly Entry[]): Promise<void> {
     await this.#ask({ entries });
     for (const { id } of entries) this.written.add(keyOf(id));
+  }
+
+  /** Returns the trials of an entry of which the logger has traces; or why this cannot be told. */
+  async traced(entry: string): Promise<Set<string> | TraceFailure> {
+    const answered = await this.#ask({ traced: entry });
+    return failureOf(answered) ?? new Set(answered.traced);
+  }
+
+  /** Writes a trial as a trace. Returns null, or why it failed. */
+  async trace(entry: string, trial: TrialTrace): Promise<TraceFailure | null> {
+    return failureOf(await this.#ask({ entry, trial }));
   }
 
   /** Waits until the logger has kept everything, and closes the run. */
@@ -129,15 +151,19 @@ export class LoggerProcess {
   }
 
   async #ask(line: object): Promise<Answer> {
-    this.#child.stdin.write(`${JSON.stringify(line)}\n`);
+    // Texts of a trial may have what neither Python nor a database takes.
+    this.#child.stdin.write(`${toStorable(line)}\n`);
     const { done, value } = await raceAbort(this.#answers.next(), this.#signal);
     const said = done
-      ? { error: this.#printed.at(-1) ?? 'the program of the logger ended' }
+      ? { error: this.#printed.at(-1) ?? 'the program of the logger ended', refused: false }
       : answer.parse(JSON.parse(value));
     if (said.error !== undefined) throw new Error(said.error);
     return said;
   }
 }
+
+const failureOf = ({ failure, refused }: Answer): TraceFailure | null =>
+  failure === undefined ? null : { reason: failure, isRefused: refused };
 
 /** Returns a run file without the environments of its programs, which may have passwords. */
 const withoutEnvironments = (config: unknown): unknown =>

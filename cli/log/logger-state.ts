@@ -14,6 +14,8 @@ const loggerState = z.object({
   name: z.string(),
   /** The number of entries that the logger has. */
   written: z.number(),
+  /** The number of traces that it has. An earlier release noted none. */
+  traces: z.number().default(0),
   /** The start of its failure in ISO 8601, and the reason. People read this; the program reads the logger's own store. */
   failing_since: z.string().nullable(),
   reason: z.string().nullable(),
@@ -38,16 +40,20 @@ export function writeLoggerState(home: string, state: LoggerState): void {
   writeAtomically(fileOf(home, state), `${JSON.stringify(state)}\n`);
 }
 
-/** Notes how many entries a logger has, and if that is all of a run that has ended. */
+type Written = { name: string; written: number; traces: number; endedAt: Date | null; failure: string | null };
+
+/** Notes how many entries and traces a logger has, and if that is all of a run that has ended. `failure` says what it lacks besides them. */
 export function noteWritten(
   home: string,
   run: string,
   { logger, digest }: Destination,
-  { name, written, endedAt }: { name: string; written: number; endedAt: Date | null },
+  { name, written, traces, endedAt, failure }: Written,
 ): LoggerState {
-  const complete = endedAt?.toISOString() ?? null;
-  const state = { run, logger, destination: digest, name, written, failing_since: null, reason: null, complete };
-  const before = read(fileOf(home, state));
+  const key = { run, logger, destination: digest };
+  const before = read(fileOf(home, key));
+  const since = failure === null ? null : (before?.failing_since ?? new Date().toISOString());
+  const complete = failure === null ? (endedAt?.toISOString() ?? null) : null;
+  const state = { ...key, name, written, traces, failing_since: since, reason: failure, complete };
   if (JSON.stringify(before) !== JSON.stringify(state)) writeLoggerState(home, state);
   return state;
 }
@@ -55,7 +61,14 @@ export function noteWritten(
 /** Notes why a logger fails. Returns true if this failure is another one than the last. */
 export function noteFailure(home: string, run: string, { logger, digest }: Destination, reason: string): boolean {
   const key = { run, logger, destination: digest };
-  const before = read(fileOf(home, key)) ?? { ...key, name: run, written: 0, failing_since: null, reason: null };
+  const before = read(fileOf(home, key)) ?? {
+    ...key,
+    name: run,
+    written: 0,
+    traces: 0,
+    failing_since: null,
+    reason: null,
+  };
   try {
     writeLoggerState(home, {
       ...before,

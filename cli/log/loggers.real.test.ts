@@ -1,18 +1,25 @@
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
+import { eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test, type TestContext } from 'vitest';
 import { z } from 'zod';
 import { REPOSITORY } from '../../core/repository.ts';
 import type { LoggerName, LoggerSetting } from '../../core/run-config/loggers.ts';
 import { openDatabase } from '../../store/database.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { trials } from '../../store/schema.ts';
 import { killLoggerPrograms } from '../../tests/support/harness/logger-programs.ts';
 import { startMlflow, type MlflowServer } from '../../tests/support/harness/mlflow-server.ts';
 import { withTemporaryStack } from '../../tests/support/harness/temporary-deployment.ts';
 import { until } from '../../tests/support/harness/until.ts';
 import { useServer } from '../../tests/support/harness/use-database.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { logOnce } from '../../tests/support/scenarios/log-once.ts';
 import { LoggedRun } from '../../tests/support/scenarios/logged-run.ts';
 import { INSTALLS } from '../folders.ts';
@@ -20,7 +27,10 @@ import { INSTALL_LOG } from '../install/install.ts';
 import { installLoggers, loggerPython } from '../install/loggers.ts';
 import { destinationOf } from './destination.ts';
 import { followRuns } from './follow-runs.ts';
+import { readRunLog } from './logger-entries.ts';
+import { LoggerProcess } from './logger-process.ts';
 import { loggerWarnings, readLoggerState } from './logger-state.ts';
+import { readTrialTrace } from './read-trial-traces.ts';
 
 const store = useServer();
 const { signal } = new AbortController();
@@ -37,7 +47,21 @@ let mlflow: MlflowServer | string;
 /** The entries that each logger has, by the run's name in it. */
 type Entries = [step: number, kind: string, value: number][];
 const read = z.record(z.string(), z.record(z.string(), z.array(z.tuple([z.number(), z.string(), z.number()]))));
+/** A trace of a trial, as mlflow's own reader tells it. */
+const readTraces = z.object({
+  traces: z.array(
+    z.object({
+      trial: z.string(),
+      run: z.string(),
+      outcome: z.string(),
+      rewards: z.record(z.string(), z.number()),
+      tokens: z.number(),
+      spans: z.array(z.tuple([z.string(), z.string(), z.string()])),
+    }),
+  ),
+});
 let found: Record<string, Record<string, Entries>>;
+let traces: z.output<typeof readTraces>['traces'];
 let mlflowRuns: z.output<typeof mlflowRun>[];
 
 /** The logs of a run whose third step was redone. */
@@ -106,11 +130,15 @@ async function logAll(server: MlflowServer): Promise<typeof found> {
     await haveWritten(4, 'tensorboard', 'wandb', 'trackio');
     await server.restore();
     await haveWritten(4);
+    await hasTraces('first', 8);
     expect(loggerWarnings(home)).toEqual([]);
     await run.redo(2);
     await run.trainStep(2, 4, { take: 2, parent: 2 });
     await until(() => NAMES.every((name) => stateOf(name)?.name === 'first@4'));
     await haveWritten(4);
+    await hasTraces('first@4', 8);
+    // A trial that was carried over ends after its iteration.
+    await addTrial('2.2');
     await run.end();
     await until(() => NAMES.every((name) => stateOf(name)?.complete));
   } finally {
@@ -120,11 +148,65 @@ async function logAll(server: MlflowServer): Promise<typeof found> {
   // A late logger, and a second one beside what a logger has already.
   const log = { db: store.db, home, runId: 'first' };
   await logOnce({ ...log, logger: { name: 'tensorboard', folder: join(home, 'late') } });
-  await logOnce({ ...log, logger: settings.mlflow });
+  // One trace is missing of an iteration whose others are of the branch before the redo.
+  await addTrial('1.1');
+  expect(await logOnce({ ...log, logger: settings.mlflow })).toMatchObject({ written: 4, traces: 10 });
+  await logCalls();
   return readBack(server.url);
 }
 
+/** Adds a third trial to the only group of an iteration. */
+async function addTrial(take: string): Promise<void> {
+  const row = { runId: 'first', task: 't', agent: 'oneshot', status: 'completed', outcome: 'scored' } as const;
+  const at = { id: `first-${take}/0-2`, groupId: `first/${take}/0`, trialIndex: 2 };
+  await store.db.insert(trials).values({ ...row, ...at });
+}
+
+/** Logs a run one of whose trials made calls, twice, with one trace for each iteration. */
+async function logCalls(): Promise<void> {
+  const run = await new LoggedRun(store.db, 'calls').begin();
+  await run.trainStep(0);
+  const trialId = 'calls-0.1/0-0';
+  const setTrial = (values: Partial<typeof trials.$inferInsert>) =>
+    store.db.update(trials).set(values).where(eq(trials.id, trialId));
+  await setTrial({ status: 'created', outcome: null });
+  const calls = [{ id: 'c', type: 'function', function: { name: 'ls', arguments: '{"path": "."}' } }];
+  const asks = { role: 'assistant', content: 'half a pair: \ud800, NUL: \0', tool_calls: calls };
+  const result = { role: 'tool', tool_call_id: 'c', content: 'a.txt' };
+  const request = { model: 'm', messages: [{ role: 'user', content: 'Look.' }] };
+  await recordCalls(store.db, [
+    callRecord({
+      trialId,
+      request,
+      response: { choices: [{ index: 0, message: asks, finish_reason: 'tool_calls' }] },
+      promptTokenIds: Int32Array.from([1, 2, 3]),
+      choice: { completionTokenIds: Int32Array.from([4]) },
+    }),
+    callRecord({
+      trialId,
+      status: 'failed',
+      httpStatus: 500,
+      fault: 'engine',
+      reason: 'engine_500: no memory',
+      request: { ...request, messages: [...request.messages, asks, result] },
+    }),
+  ]);
+  await setTrial({ status: 'completed', outcome: 'scored' });
+  await run.end();
+  const logger = { ...settings.mlflow, traces: 1 };
+  const log = { db: store.db, home, runId: 'calls', logger };
+  await logOnce(log);
+  await logOnce(log);
+}
+
 const stateOf = (name: LoggerName) => readLoggerState(home, 'first', destinationOf(home, settings[name]));
+
+/** Waits until mlflow has so many traces of the entries of a branch. */
+const hasTraces = (name: string, count: number) =>
+  until(() => {
+    const state = stateOf('mlflow');
+    return state?.name === name && state.traces === count;
+  }, 300_000);
 
 /** Waits until loggers, all or these, have so many entries and do not fail. */
 async function haveWritten(count: number, ...names: LoggerName[]): Promise<void> {
@@ -145,7 +227,9 @@ async function readBack(url: string): Promise<typeof found> {
       read.parse(JSON.parse(stdout.trim().split('\n').at(-1) ?? '')),
     );
   const [all, late] = await Promise.all([run(...stores), run(`tensorboard=${join(home, 'late')}`)]);
-  mlflowRuns = await runsOfMlflow(url);
+  const { stdout } = await promisify(execFile)(python, [join(REPOSITORY, 'loggers/read_back.py'), `traces=${url}`]);
+  ({ traces } = readTraces.parse(JSON.parse(stdout.trim().split('\n').at(-1) ?? '')));
+  mlflowRuns = (await runsOfMlflow(url)).filter(({ info }) => info.run_name !== 'calls');
   const histories = mlflowRuns.map(
     async (each) => [each.info.run_name, await historyOf(url, each.info.run_id)] as const,
   );
@@ -216,6 +300,89 @@ test('mlflow shows the run file, how a run ended, and names without @', ({ skip 
   for (const { data } of mlflowRuns) {
     expect(data.params).toContainEqual({ key: 'optim.clip_grad', value: '1' });
     expect(data.metrics).toContainEqual(expect.objectContaining({ key: 'val/pass_at_1', value: 0.5 }));
+  }
+});
+
+test('mlflow has each ended trial once as a trace of the run that it belongs to', ({ skip }) => {
+  requireLibraries(skip);
+  const ofFirst = traces.filter(({ trial }) => trial.startsWith('first-'));
+  const expected = [
+    ['first', ['eval@0', '0.1', '1.1', '2.1']],
+    ['first@4', ['2.2']],
+  ] as const;
+  expect(ofFirst.map(({ run, trial }) => `${run}: ${trial}`).toSorted()).toEqual(
+    expected
+      .flatMap(([name, entries]) => entries.flatMap((each) => [0, 1].map((i) => `${name}: first-${each}/0-${i}`)))
+      .concat(['first@4: first-1.1/0-2', 'first@4: first-2.2/0-2'])
+      .toSorted(),
+  );
+});
+
+test('a trace in mlflow has the calls and tool calls of a trial, its tokens and its rewards', ({ skip }) => {
+  requireLibraries(skip);
+  expect(traces.filter(({ trial }) => trial.startsWith('calls-'))).toEqual([
+    {
+      trial: 'calls-0.1/0-0',
+      run: 'calls',
+      outcome: 'scored',
+      rewards: { reward: 1 },
+      tokens: 4,
+      spans: [
+        ['AGENT', 't', 'OK'],
+        ['CHAT_MODEL', 'call 1', 'OK'],
+        ['CHAT_MODEL', 'call 2', 'ERROR'],
+        ['TOOL', 'ls', 'OK'],
+      ],
+    },
+  ]);
+});
+
+test('traces are written after a server has failed to tell its version or to take one, and a request that fails is made once', async ({
+  skip,
+}) => {
+  requireLibraries(skip);
+  const faults = new Map([['/version', 500]]);
+  const seen: string[] = [];
+  const behind = typeof mlflow === 'string' ? '' : mlflow.url;
+  const front = createServer(async (request, response) => {
+    const { method = 'GET', url = '/', headers } = request;
+    const { pathname } = new URL(url, behind);
+    seen.push(pathname);
+    const body = method === 'GET' ? null : await buffer(request);
+    const fault = faults.get(pathname);
+    if (fault !== undefined) return void response.writeHead(fault).end();
+    const kept = ['content-type', 'x-mlflow-experiment-id'].flatMap((name) => {
+      const value = headers[name];
+      return typeof value === 'string' ? [[name, value] as const] : [];
+    });
+    const reply = await fetch(new URL(url, behind), { method, headers: Object.fromEntries(kept), body });
+    response.writeHead(reply.status, { 'content-type': reply.headers.get('content-type') ?? 'text/plain' });
+    response.end(Buffer.from(await reply.arrayBuffer()));
+  });
+  front.listen(0, '127.0.0.1');
+  await once(front, 'listening');
+  const { port } = z.object({ port: z.number() }).parse(front.address());
+  const logger = { name: 'mlflow', tracking_uri: `http://127.0.0.1:${port}` } as const;
+  const program = await LoggerProcess.start(destinationOf(home, logger), signal);
+  try {
+    await program.open(await readRunLog(store.db, 'calls'), 'calls');
+    const trace = await readTrialTrace(store.db, 'calls-0.1/0-1', async (label) => label);
+    if (!trace) throw new Error('the trial is not in the record');
+    const noVersion = expect.stringContaining('could not identify MLflow server version');
+    expect(await program.trace('0.1', trace)).toEqual({ reason: noVersion, isRefused: false });
+    faults.clear();
+    faults.set('/v1/traces', 502);
+    expect(await program.trace('0.1', trace)).toEqual({ reason: expect.stringContaining('502'), isRefused: false });
+    expect(seen.filter((path) => path === '/v1/traces')).toHaveLength(1);
+    faults.set('/v1/traces', 413);
+    expect(await program.trace('0.1', trace)).toEqual({ reason: expect.stringContaining('413'), isRefused: true });
+    faults.clear();
+    expect(await program.trace('0.1', trace)).toBeNull();
+    expect(await program.traced('0.1')).toEqual(new Set(['calls-0.1/0-0', 'calls-0.1/0-1']));
+    expect(await program.traced('0')).toEqual(new Set());
+  } finally {
+    await program.end();
+    front.close();
   }
 });
 

@@ -15,11 +15,13 @@ import { LoggedRun } from '../../tests/support/scenarios/logged-run.ts';
 import { destinationOf } from './destination.ts';
 import { exportMetrics, named } from './export-metrics.ts';
 import { followRuns } from './follow-runs.ts';
+import { readRunLog } from './logger-entries.ts';
 import { LoggerLocks } from './logger-locks.ts';
 import { loggerWarnings, readLoggerState } from './logger-state.ts';
-import { reasonOf } from './write-log.ts';
+import { reasonOf, writeLog } from './write-log.ts';
 
 const store = useDatabase();
+const { signal } = new AbortController();
 let home = '';
 beforeEach(async () => {
   home = await mkdtemp(join(tmpdir(), 'trialgate-log-'));
@@ -141,6 +143,35 @@ test('a fork has a log of its own, from its own first step on', async () => {
   await run.end();
   await log('fork');
   expect(await entriesOf('fork')).toEqual(['1: train, gradient 1']);
+});
+
+const MISSING = /^it has the metrics, but traces are missing: /;
+
+test('where traces fail, all metrics are written, and the log is complete once it is written without traces', async () => {
+  const run = await new LoggedRun(store.db, 'traced').begin();
+  await run.trainStep(0);
+  await run.trainStep(1);
+  await run.end();
+  // The program of CSV takes no traces.
+  const destination = { ...destinationOf(home, { name: 'csv' }), traces: 8 };
+  const read = () => readRunLog(store.db, 'traced');
+  const locks = new LoggerLocks(store.db);
+  const options = { db: store.db, locks, home, runId: 'traced', read };
+  try {
+    await expect(writeLog({ ...options, destination }, signal)).rejects.toThrow(MISSING);
+    expect(await entriesOf('traced')).toEqual(['1: train, gradient 1', '2: train, gradient 2']);
+    expect(stateOf('traced')).toMatchObject({ written: 2, complete: null, reason: expect.stringMatching(MISSING) });
+    await writeLog({ ...options, destination: { ...destination, traces: 0 } }, signal);
+    expect(stateOf('traced')).toMatchObject({ written: 2, complete: expect.any(String), reason: null });
+  } finally {
+    locks.close();
+  }
+});
+
+test('another bound of traces is the same place, so that no second program writes there', () => {
+  const place = (more: object) => destinationOf(home, { name: 'mlflow', tracking_uri: 'http://host:5000', ...more });
+  expect(place({})).toMatchObject({ traces: 8 });
+  expect(place({ traces: 0 })).toEqual({ ...place({}), traces: 0 });
 });
 
 /** Puts a file in the way of the folder of the run file's logger. */

@@ -4,8 +4,9 @@ import type { Database } from '../../store/database.ts';
 import type { Destination } from './destination.ts';
 import { keyOf, readEntries, type RunLog } from './logger-entries.ts';
 import type { LoggerLocks } from './logger-locks.ts';
-import { LoggerProcess } from './logger-process.ts';
+import { LoggerProcess, type Closing } from './logger-process.ts';
 import { noteWritten, type LoggerState } from './logger-state.ts';
+import { TrialTracer } from './trace-trials.ts';
 
 export type LogOptions = {
   db: Database;
@@ -50,8 +51,21 @@ async function writeAll(
   confirmHeld: () => Promise<void>,
   signal: AbortSignal,
 ): Promise<LoggerState> {
-  const note = ({ name }: RunLog, endedAt: Date | null) =>
-    noteWritten(home, runId, destination, { name, written: program.written.size, endedAt });
+  const tracer = new TrialTracer({ db, runId, destination, program, confirmHeld });
+  const note = ({ name, entries }: RunLog, endedAt: Date | null) =>
+    noteWritten(home, runId, destination, {
+      name,
+      written: program.written.size,
+      traces: tracer.count(entries),
+      endedAt,
+      failure: tracer.failure && reasonOf(tracer.failure),
+    });
+  /** Closes the run. A log that lacks traces fails with their reason, so that it is tried again. */
+  const closed = async (log: RunLog, as: Closing, at: Date): Promise<LoggerState> => {
+    await program.close(as, at);
+    if (tracer.failure !== null) throw new Error(tracer.failure);
+    return note(log, as === 'open' ? null : log.endedAt);
+  };
   for (let idleSince = Date.now(); ;) {
     const log = await read();
     const { endedAt, status, isSettling } = log;
@@ -67,15 +81,15 @@ async function writeAll(
       note(log, null);
       idleSince = Date.now();
     }
-    if (endedAt !== null && !isSettling) {
-      await program.close(status, endedAt);
-      return note(log, endedAt);
+    const { hasWritten, hasMore } = await tracer.writeSome(log, signal);
+    if (hasWritten) {
+      onWritten?.();
+      idleSince = Date.now();
     }
-    const state = note(log, null);
-    if (!follow || (!isSettling && Date.now() - idleSince > follow.idleMs())) {
-      await program.close('open', new Date());
-      return state;
-    }
+    note(log, null);
+    if (hasMore) continue;
+    if (endedAt !== null && !isSettling) return closed(log, status, endedAt);
+    if (!follow || (!isSettling && Date.now() - idleSince > follow.idleMs())) return closed(log, 'open', new Date());
     await sleep(follow.pollMs, signal);
   }
 }

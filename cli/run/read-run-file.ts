@@ -13,6 +13,14 @@ import { decodeUtf8 } from '../../core/utf8.ts';
  * @throws TrialgateError `bad_input` with the file, and the line or the field.
  */
 export async function readRunFile(path: string, changes: Partial<RunConfig> = {}): Promise<RunConfig> {
+  return resolvePaths(parseRunConfig({ ...(await readSettings(path)), ...changes }, path), dirname(resolve(path)));
+}
+
+/**
+ * Reads the settings of a run file as they are written, whatever they are.
+ * @throws TrialgateError `bad_input` with the file, and the line if it has one
+ */
+export async function readSettings(path: string): Promise<object> {
   const bytes = await readFile(path).catch(async (error: unknown) => {
     throw new TrialgateError('bad_input', await whyUnread(path), { cause: error });
   });
@@ -26,7 +34,7 @@ export async function readRunFile(path: string, changes: Partial<RunConfig> = {}
       `${path}: expected settings such as "iterations: 3", found ${JSON.stringify(raw)}`,
     );
   }
-  return resolvePaths(parseRunConfig({ ...raw, ...changes }, path), dirname(resolve(path)));
+  return raw;
 }
 
 async function whyUnread(path: string): Promise<string> {

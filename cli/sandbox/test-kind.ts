@@ -1,30 +1,57 @@
-import { resolve } from 'node:path';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { z } from 'zod';
 import type { SandboxBackend } from '../../activities/sandbox/backend.ts';
 import { openBackend } from '../../activities/sandbox/backends.ts';
+import { requirePrograms } from '../../activities/sandbox/conformance/require-programs.ts';
 import { runChecks, type CheckResult } from '../../activities/sandbox/conformance/run-checks.ts';
 import { TrialgateError } from '../../core/errors.ts';
-import { isSandboxKind, SANDBOX_KINDS } from '../../core/run-config/sandbox.ts';
+import {
+  imageWithout,
+  isSandboxKind,
+  SANDBOX_KINDS,
+  type SandboxKind,
+  type SandboxSetting,
+} from '../../core/run-config/sandbox.ts';
+import { readRunFile, readSettings } from '../run/read-run-file.ts';
 
 export type KindReport = { kind: string; passed: number; failed: number; skipped: number; checks: CheckResult[] };
 
+type Options = {
+  /** A run file. Its `sandbox` gives the settings of the kind, and the kind itself if none is named. */
+  run?: string;
+  /** A runtime of `container`, where no run file gives it. */
+  runtime?: string;
+  large?: boolean;
+};
+
+/** A kind of sandbox, and the name of the image that its sandboxes have. */
+type Opened = { backend: SandboxBackend; image: string | null };
+
 /**
  * Tries each sentence about sandboxes on a kind, and prints each result as it comes.
- * @throws TrialgateError `bad_input` for an unknown kind, `missing_prerequisite` when it does not work here
+ * @throws TrialgateError `bad_input` for an unknown kind and for sandboxes without `bash` or `python3`, `missing_prerequisite` when it does not work here
  */
 export async function testKind(
-  named: string,
-  { runtime, large = false }: { runtime?: string; large?: boolean },
+  named: string | undefined,
+  { large = false, ...options }: Options,
   signal: AbortSignal,
   print: (line: string) => void,
 ): Promise<KindReport> {
-  const backend = await openNamed(named, runtime);
+  const { backend, image: name } = await openNamed(named, options, signal);
   print(backend.statement);
+  await using folder = await temporaryFolder();
+  const preparing = { home: folder.path, signal, report: print };
+  const image = name === null ? null : await backend.prepare({ name }, preparing);
+  signal.throwIfAborted();
+  await requirePrograms(backend, { home: folder.path, image, signal });
   const onResult = ({ outcome, sentence, reason, seconds }: CheckResult): void =>
     print(
       `${outcome.padEnd(7)}  ${seconds.toFixed(1).padStart(5)} s  ${sentence}${reason === null ? '' : `: ${reason}`}`,
     );
-  const checks = await runChecks(backend, { signal, large, onResult });
+  const checks = await runChecks(backend, { signal, large, image, onResult });
   const count = (...outcomes: CheckResult['outcome'][]): number =>
     checks.filter(({ outcome }) => outcomes.includes(outcome)).length;
   const report = {
@@ -38,17 +65,58 @@ export async function testKind(
   return report;
 }
 
-async function openNamed(named: string, runtime: string | undefined): Promise<SandboxBackend> {
-  if (isSandboxKind(named)) {
-    if (runtime !== undefined && named !== 'container')
-      throw new TrialgateError('bad_input', `--runtime: only \`container\` has runtimes, and the kind is ${named}`);
-    return openBackend(named === 'container' && runtime !== undefined ? { kind: named, runtime } : { kind: named });
-  }
+async function openNamed(
+  named: string | undefined,
+  { run, runtime }: Pick<Options, 'run' | 'runtime'>,
+  signal: AbortSignal,
+): Promise<Opened> {
+  if (named !== undefined && !isSandboxKind(named)) return { backend: await openModule(named, run), image: null };
+  if (run === undefined) return { backend: await openBackend(settingOf(named, runtime), signal), image: null };
+  if (runtime !== undefined)
+    throw new TrialgateError('bad_input', '--runtime: with --run it is `sandbox.runtime` of the run file: remove one');
+  const { sandbox } = await readRunFile(run);
+  if (named !== undefined && sandbox.kind !== named) throw otherKind(run, sandbox.kind, named);
+  return { backend: await openBackend(sandbox, signal), image: imageWithout(sandbox) };
+}
+
+function settingOf(kind: SandboxKind | undefined, runtime: string | undefined): SandboxSetting {
+  if (kind === undefined)
+    throw new TrialgateError(
+      'bad_input',
+      'which kind of sandbox? Name one of `npx trialgate sandbox list`, a module of your own, or a run file with --run',
+    );
+  if (runtime === undefined) return { kind };
+  if (kind !== 'container')
+    throw new TrialgateError('bad_input', `--runtime: only \`container\` has runtimes, and the kind is ${kind}`);
+  return { kind, runtime };
+}
+
+const otherKind = (run: string, found: string, expected: string): TrialgateError =>
+  new TrialgateError(
+    'bad_input',
+    `--run: the sandbox of ${run} is ${found}, and the kind to test is ${expected}: name a run file whose \`sandbox\` is ${expected}, or test ${found}`,
+  );
+
+/** The `sandbox` of a run file for a kind of one's own, whose settings only its module knows. */
+const ownSetting = z.object({
+  sandbox: z
+    .union([z.string().transform((kind) => ({ kind })), z.looseObject({ kind: z.string() })])
+    .default({ kind: 'bubblewrap' }),
+});
+
+async function ownSettingOf(run: string): Promise<{ kind: string }> {
+  const parsed = ownSetting.safeParse(await readSettings(run));
+  if (parsed.success) return parsed.data.sandbox;
+  throw new TrialgateError('bad_input', `${run}: sandbox: expected the name of a kind, or \`kind\` with its settings`);
+}
+
+async function openModule(named: string, run: string | undefined): Promise<SandboxBackend> {
   if (!named.includes('/') && !/\.[mc]?[jt]s$/.test(named))
     throw new TrialgateError(
       'bad_input',
       `there is no kind of sandbox ${JSON.stringify(named)}: it is one of ${SANDBOX_KINDS.join(', ')}, or the path of a module of your own`,
     );
+  const setting = run === undefined ? undefined : await ownSettingOf(run);
   const file = resolve(named);
   const module: unknown = await import(pathToFileURL(file).href).catch((cause: unknown) => {
     const why = cause instanceof Error ? cause.message : String(cause);
@@ -60,10 +128,18 @@ async function openNamed(named: string, runtime: string | undefined): Promise<Sa
       'bad_input',
       `${file}: its default export is no function: export one that returns a SandboxBackend (activities/sandbox/backend.ts)`,
     );
-  const backend: unknown = await make();
+  const backend: unknown = await make(setting);
   if (!isBackend(backend))
     throw new TrialgateError('bad_input', `${file}: its function returns no SandboxBackend: ${missingOf(backend)}`);
+  if (run !== undefined && setting?.kind !== backend.kind) throw otherKind(run, setting?.kind ?? '', backend.kind);
   return backend;
+}
+
+async function temporaryFolder(): Promise<{ path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(tmpdir(), 'trialgate-check-'));
+  // Sandboxes have users of their own.
+  await chmod(path, 0o755);
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
 }
 
 const METHODS = [

@@ -30,3 +30,9 @@ test.each([
 ])('%s is refused with what to change', (_, loggers, message) => {
   expect(() => withLoggers(loggers)).toThrow(message);
 });
+
+test('mlflow has a bound of its traces, which no other logger has', () => {
+  expect(withLoggers([{ name: 'mlflow', traces: 0 }])).toEqual([{ name: 'mlflow', traces: 0 }]);
+  expect(() => withLoggers([{ name: 'csv', traces: 1 }])).toThrow('no setting of csv');
+  expect(() => withLoggers([{ name: 'mlflow', traces: -1 }])).toThrow('traces');
+});

@@ -3,7 +3,7 @@ import { z } from 'zod';
 /** The loggers, each with its settings. `loggers/trialgate_loggers/to_NAME.py` writes to it. */
 const LOGGERS = {
   tensorboard: ['folder'],
-  mlflow: ['tracking_uri', 'experiment'],
+  mlflow: ['tracking_uri', 'experiment', 'traces'],
   wandb: ['project', 'entity', 'mode', 'folder'],
   trackio: ['project', 'folder'],
   csv: ['folder'],
@@ -39,6 +39,8 @@ const withSettings = z
       )
       .optional(),
     experiment: text.optional(),
+    /** The most trials of an iteration or an evaluation that mlflow gets as traces. */
+    traces: z.int().min(0).max(10_000).optional(),
     project: project.optional(),
     /** The user or team of Weights & Biases; absent: the key's own. */
     entity: text.optional(),

@@ -1,8 +1,9 @@
 """Writes to one logger what comes on standard input, a JSON object a line, and answers each line.
 
 The first line has the logger's name, its settings and the run; the answer has the entries that the logger has. Each
-further line has entries, and is answered when they are written. A line with `close` closes the run, and another one may
-be opened. The end of the input ends the program.
+further line has entries, and is answered when they are written, or a trial for a trace, or asks which trials of an
+entry have traces. A line with `close` closes the run, and another one may be opened. The end of the input ends the
+program.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trialgate_loggers.logger import Entry, Id, Logger, Refused, Run
+from trialgate_loggers.logger import Entry, Id, Logger, Refused, Run, TraceRefused
 
 
 def main() -> int:
@@ -35,7 +36,7 @@ def main() -> int:
     except BrokenPipeError:
         return 1
     except Exception as error:
-        answer(error=str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}")
+        answer(error=reason_of(error))
         return 1
     return 0
 
@@ -66,9 +67,29 @@ def write_to(logger: Logger, lines: Iterator[dict[str, Any]], answer: Callable[.
     for line in lines:
         if "close" in line:
             return line["close"], line["at"]
+        if "trial" in line or "traced" in line:
+            answer(**traces_of(logger, line))
+            continue
         logger.write([Entry(Id(*each["id"]), each["time"], each["metrics"]) for each in line["entries"]])
         answer(taken=len(line["entries"]))
     return None
+
+
+def traces_of(logger: Any, line: dict[str, Any]) -> dict[str, Any]:
+    """Writes a trial as a trace, or tells which there are. A failure ends nothing: metrics may still be written."""
+    try:
+        if "traced" in line:
+            return {"traced": logger.traces.written(line["traced"])}
+        logger.traces.write(line["entry"], line["trial"])
+        return {}
+    except TraceRefused as error:
+        return {"failure": str(error), "refused": True}
+    except Exception as error:
+        return {"failure": reason_of(error)}
+
+
+def reason_of(error: Exception) -> str:
+    return str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

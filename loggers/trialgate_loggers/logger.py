@@ -32,6 +32,8 @@ class Run:
     """A name for people. After a `redo` it is that of a new branch, such as `first@6`."""
     key: str
     """Tells this run from an earlier one of the same name."""
+    origin: str
+    """Does the same, and is one for all branches."""
     group: str
     """The run's own name, which its branches share."""
     config: dict[str, str | int | float | bool]
@@ -43,6 +45,10 @@ class Run:
 
 class Refused(Exception):
     """A sentence for the user about what to change."""
+
+
+class TraceRefused(Exception):
+    """The store refuses this one trace, and may take others."""
 
 
 class Logger(Protocol):

@@ -6,15 +6,18 @@ import os
 import re
 from typing import Any
 
-# An outage is reported and tried again by the program that starts this one.
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
 
 from trialgate_loggers.logger import EVALUATION, TRAINING, Entry, Id, Refused, Run, id_of, marked
+from trialgate_loggers.mlflow_traces import Traces
+
+# A trace waits less for its answer than metrics, unless the user says how long to wait.
+TRACE_TIMEOUT = os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
+# An outage is reported and tried again by the program that starts this one.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
 
 STATUS = {"completed": "FINISHED", "failed": "FAILED", "cancelled": "KILLED", "superseded": "KILLED"}
 # Limits of mlflow's route `log-batch`, and of the length of a parameter.
@@ -40,6 +43,7 @@ class Logger:
             start = int(1000 * run.started)
             self._run = self._client.create_run(experiment, start, tags, run_name=run.name).info.run_id
             known = {}
+        self.traces = Traces(self._client, experiment, run, self._run, TRACE_TIMEOUT)
         # An earlier start may have been cut before it had written them all. A parameter cannot change.
         wanted = {clean(name): str(value)[:PARAM_LENGTH] for name, value in run.config.items()}
         params = [Param(name, value) for name, value in wanted.items() if name not in known]

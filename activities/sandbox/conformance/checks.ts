@@ -3,7 +3,8 @@ import { access, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Capabilities } from '../backend.ts';
+import type { Capabilities, SandboxBackend } from '../backend.ts';
+import type { Sandbox } from '../empty-sandbox.ts';
 import type { Network } from '../network.ts';
 import type { ProcessResult } from '../run-process.ts';
 import { listPids } from '../../../core/process-stat.ts';
@@ -46,7 +47,7 @@ export const CHECKS: Check[] = [
       const foreign = names
         .trim()
         .split(' ')
-        .filter((name) => !ALLOWED_VARIABLES.includes(name));
+        .filter((name) => !ALLOWED_VARIABLES.includes(name) && !(name in (sandbox.image?.env ?? {})));
       requireThat(foreign.length === 0, `it has the variables ${foreign.join(', ')}`);
       const value = await shell(sandbox, 'printf %s "$A"', { env: { PATH: '/usr/bin:/bin', A: 'x y\n"z"' } });
       requireThat(value.stdout === 'x y\n"z"', `a variable is ${JSON.stringify(value.stdout)}`);
@@ -106,6 +107,22 @@ export const CHECKS: Check[] = [
       const result = await context.shell(sandbox, script, { limits: { ...LIMITS, seconds: 2 } });
       requireThat(result.reason === 'timed_out' && result.seconds < SOON, printed(result));
       await requireNothingLeft(context, time);
+    },
+  },
+  {
+    sentence: 'a program that exited with an error, was killed or exceeded a limit is not run a second time',
+    run: async ({ backend, start, shell, signal }) => {
+      const sandbox = await start();
+      const exited = await shell(sandbox, 'echo exited >> runs; exit 7');
+      requireThat(exited.exitCode === 7, printed(exited));
+      const killed = await shell(sandbox, 'echo killed >> runs; kill -KILL $$; sleep 5');
+      requireThat(killed.signal === 'SIGKILL' || killed.exitCode === 128 + 9, printed(killed));
+      const limits = { ...LIMITS, outputBytes: 10_000 };
+      const exceeded = await shell(sandbox, 'echo exceeded >> runs; yes', { limits });
+      requireThat(exceeded.reason === 'output_limit', printed({ ...exceeded, stdout: '' }));
+      await backend.copyOut(sandbox, signal);
+      const runs = await readFile(join(sandbox.work, 'runs'), 'utf8');
+      requireThat(runs === 'exited\nkilled\nexceeded\n', `the programs that ran: ${JSON.stringify(runs)}`);
     },
   },
   {
@@ -205,6 +222,21 @@ export const CHECKS: Check[] = [
     },
   },
   {
+    sentence: 'a program inherits no open file and no socket but its standard input, output and error',
+    run: async ({ start, shell, backend }) => {
+      const sandbox = await start();
+      // The folder's own descriptor is closed when the links are read.
+      const script =
+        'import os\nfor n in sorted(map(int, os.listdir("/proc/self/fd"))):\n  try: print(n, os.readlink(f"/proc/self/fd/{n}"))\n  except OSError: pass';
+      for (const network of closedNetworks(backend, sandbox)) {
+        const result = await shell(sandbox, '', { argv: ['python3', '-c', script], network });
+        const opened = result.stdout.split('\n').filter((line) => line !== '');
+        const numbers = opened.map((line) => line.split(' ')[0]).join(' ');
+        requireThat(numbers === '0 1 2', `with the network ${network.kind}: ${printed(result)}`);
+      }
+    },
+  },
+  {
     sentence: 'a program is not root, has no capability, and cannot get one',
     needs: isolates,
     run: async ({ start, shell }) => {
@@ -248,18 +280,12 @@ export const CHECKS: Check[] = [
       const command = {
         argv: ['true'],
         cwd: paths.work,
-        env: { ...baseEnvironment(backend.pythonOf(sandbox), paths), A: 'x y\n"z"' },
+        env: { ...baseEnvironment(backend.pythonOf(sandbox), paths), ...sandbox.image?.env, A: 'x y\n"z"' },
         limits: LIMITS,
         mounts: [{ host: data, inside: '/mounts/data', writable: false }],
         signal,
       };
-      const hasGateway = backend.capabilities.networks.includes('gateway');
-      const gateway = 'http://gateway.test:8700';
-      const networks: Network[] = [
-        { kind: 'none' },
-        ...(hasGateway ? [{ kind: 'gateway' as const, url: gateway, folder: sandbox.root, hosts: ['host.test'] }] : []),
-      ];
-      for (const network of networks) {
+      for (const network of closedNetworks(backend, sandbox)) {
         const differences = await compareView(backend, sandbox, { ...command, network });
         requireThat(differences.length === 0, `with the network ${network.kind}: ${differences.join('; ')}`);
       }
@@ -285,6 +311,40 @@ export const CHECKS: Check[] = [
       requireThat(held.reason === 'cancelled' && held.stdout === 'written\n', printed(held));
       requireThat(seen.stdout.startsWith('ran\n') && seen.stdout.endsWith('end\n'), printed(seen));
       requireThat(!seen.stdout.includes('of-one') && !seen.stdout.includes(`sleep ${time}`), printed(seen));
+    },
+  },
+  {
+    sentence: 'two sandboxes do not reach each other: no port of loopback, no abstract Unix socket',
+    needs: isolates,
+    run: async ({ backend, start, shell, signal }) => {
+      const [one, other] = [await start('one.1'), await start('other.1')];
+      const others = closedNetworks(backend, other);
+      for (const [index, network] of closedNetworks(backend, one).entries()) {
+        const name = `trialgate-${randomBytes(6).toString('hex')}`;
+        const ending = new AbortController();
+        const heard = Promise.withResolvers<string>();
+        let printedSoFar = '';
+        const holding = shell(one, '', {
+          argv: ['python3', '-c', listen(name)],
+          network,
+          signal: AbortSignal.any([signal, ending.signal]),
+          onOutput: (stream, text) => {
+            if (stream === 'stdout') printedSoFar += text;
+            if (/^port \d+\n/m.test(printedSoFar)) heard.resolve(printedSoFar);
+          },
+        });
+        try {
+          const said = await Promise.race([heard.promise, holding.then(printed)]);
+          const port = /^port (\d+)$/m.exec(said)?.[1];
+          requireThat(port !== undefined, `with the network ${network.kind} a program cannot reach itself: ${said}`);
+          const argv = ['python3', '-c', connect(name, port ?? '')];
+          const tried = await shell(other, '', { argv, network: others[index] ?? network });
+          requireThat(tried.stdout === 'ran\nend\n', `with the network ${network.kind}: ${printed(tried)}`);
+        } finally {
+          ending.abort();
+          await holding;
+        }
+      }
     },
   },
   {
@@ -483,6 +543,22 @@ const ALLOWED_VARIABLES = [
 
 const asPythonJson = (values: string[]): string =>
   `[${values.map((value) => JSON.stringify(value).replace(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`)).join(', ')}]`;
+
+/** The networks in which a sandbox reaches nothing but, with `gateway`, its relay. */
+const closedNetworks = ({ capabilities }: SandboxBackend, { root }: Sandbox): Network[] => [
+  { kind: 'none' },
+  ...(capabilities.networks.includes('gateway')
+    ? [{ kind: 'gateway' as const, url: 'http://gateway.test:8700', folder: root, hosts: ['host.test'] }]
+    : []),
+];
+
+/** Listens on loopback and on an abstract Unix socket of this name, connects to both, and prints the port. */
+const listen = (name: string): string =>
+  `import socket,time\nt=socket.create_server(("127.0.0.1",0))\nu=socket.socket(socket.AF_UNIX)\nu.bind("\\0${name}")\nu.listen()\nport=t.getsockname()[1]\nsocket.create_connection(("127.0.0.1",port))\nsocket.socket(socket.AF_UNIX).connect("\\0${name}")\nprint("port",port,flush=True)\ntime.sleep(${longTime()})`;
+
+/** Prints `reached` for each of these that it can connect to. */
+const connect = (name: string, port: string): string =>
+  `import socket\nprint("ran")\nfor family,address in ((socket.AF_UNIX,"\\0${name}"),(socket.AF_INET,("127.0.0.1",${port}))):\n  try: socket.socket(family).connect(address); print("reached",address)\n  except OSError: pass\nprint("end")`;
 
 /** Returns a script that prints `reached ADDRESS` for each address to which it can connect. */
 const reach = (addresses: string[]): string =>

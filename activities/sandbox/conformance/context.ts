@@ -1,5 +1,5 @@
 import { TrialgateError } from '../../../core/errors.ts';
-import type { Command, SandboxBackend } from '../backend.ts';
+import type { Command, Image, SandboxBackend } from '../backend.ts';
 import type { Sandbox } from '../empty-sandbox.ts';
 import type { ProcessResult } from '../run-process.ts';
 import { baseEnvironment } from '../sandbox-paths.ts';
@@ -32,7 +32,10 @@ export type Context = {
 export const LIMITS = { seconds: 120, memoryMb: 512, outputBytes: 2 ** 20, processes: 64, cpus: 1, storageMb: 256 };
 
 /** Makes the context of one check. Disposal removes the check's sandboxes. */
-export function openContext(backend: SandboxBackend, home: string, signal: AbortSignal): Context & AsyncDisposable {
+export function openContext(
+  backend: SandboxBackend,
+  { home, image, signal }: { home: string; image: Image | null; signal: AbortSignal },
+): Context & AsyncDisposable {
   const names = new Set<string>();
   return {
     backend,
@@ -40,7 +43,7 @@ export function openContext(backend: SandboxBackend, home: string, signal: Abort
     signal,
     start: async (name = `check-${names.size + 1}.1`) => {
       names.add(name);
-      const sandbox = await backend.start({ home, name, image: null });
+      const sandbox = await backend.start({ home, name, image });
       await backend.copyIn(sandbox, signal);
       return sandbox;
     },
@@ -49,7 +52,7 @@ export function openContext(backend: SandboxBackend, home: string, signal: Abort
       return backend.run(sandbox, {
         argv: ['bash', '-c', script],
         cwd: paths.work,
-        env: baseEnvironment(backend.pythonOf(sandbox), paths),
+        env: { ...baseEnvironment(backend.pythonOf(sandbox), paths), ...sandbox.image?.env },
         limits: LIMITS,
         mounts: [],
         network: { kind: 'none' },

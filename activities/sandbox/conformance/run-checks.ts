@@ -1,7 +1,7 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { SandboxBackend } from '../backend.ts';
+import type { Image, SandboxBackend } from '../backend.ts';
 import { CHECKS, type Check } from './checks.ts';
 import { openContext, Violation } from './context.ts';
 
@@ -18,6 +18,8 @@ type Options = {
   signal: AbortSignal;
   /** True: also the checks that take long or much disk. */
   large?: boolean;
+  /** The image of every sandbox. Absent: the sandboxes have none. */
+  image?: Image | null;
   /** Is told each result as it comes. */
   onResult?: (result: CheckResult) => void;
 };
@@ -25,13 +27,13 @@ type Options = {
 /** Tries every sentence about sandboxes on one kind, each in an empty deployment of its own. */
 export async function runChecks(
   backend: SandboxBackend,
-  { signal, large = false, onResult = () => {} }: Options,
+  { signal, large = false, image = null, onResult = () => {} }: Options,
 ): Promise<CheckResult[]> {
   const results: CheckResult[] = [];
   for (const check of CHECKS) {
     signal.throwIfAborted();
     if (check.isLarge && !large) continue;
-    const result = await runCheck(backend, check, signal);
+    const result = await runCheck(backend, check, signal, image);
     signal.throwIfAborted();
     results.push(result);
     onResult(result);
@@ -39,7 +41,12 @@ export async function runChecks(
   return results;
 }
 
-export async function runCheck(backend: SandboxBackend, check: Check, signal: AbortSignal): Promise<CheckResult> {
+export async function runCheck(
+  backend: SandboxBackend,
+  check: Check,
+  signal: AbortSignal,
+  image: Image | null = null,
+): Promise<CheckResult> {
   const { sentence } = check;
   if (check.needs && !check.needs(backend.capabilities))
     return { sentence, outcome: 'skipped', reason: 'this kind says that it cannot', seconds: 0 };
@@ -53,7 +60,7 @@ export async function runCheck(backend: SandboxBackend, check: Check, signal: Ab
     seconds: (performance.now() - begin) / 1000,
   });
   try {
-    await using context = openContext(backend, home, signal);
+    await using context = openContext(backend, { home, image, signal });
     await check.run(context);
     return ended('passed', null);
   } catch (error) {

@@ -16,6 +16,7 @@ import { temporaryHome, writeFiles } from '../../../tests/support/harness/sandbo
 import { loadTask } from '../../tasks/load-task.ts';
 import { openBackend } from '../backends.ts';
 import { compareView } from '../conformance/compare-view.ts';
+import { requirePrograms } from '../conformance/require-programs.ts';
 import { createSandbox } from '../create-sandbox.ts';
 import { destroySandbox } from '../destroy-sandbox.ts';
 import { SandboxError } from '../errors.ts';
@@ -445,6 +446,16 @@ it.skipIf(skipped)(
     expect(version.mock.calls.length).toBe(before + 1);
   },
 );
+
+it.skipIf(skipped)('an image without `python3` is refused before the checks of a kind are tried with it', async () => {
+  await using folder = await temporaryHome();
+  const backend = await openBackend({ kind: 'container' });
+  const image = await backend.prepare({ name: BASE }, { home: folder.home, signal, report: () => {} });
+  await expect(requirePrograms(backend, { home: folder.home, image, signal })).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringContaining('ended in the image with exit code 127'),
+  });
+});
 
 it.skipIf(skipped)('a cancelled caller does not wait for an engine that gives no answer', async () => {
   const silent = createServer(() => {});
