@@ -39,12 +39,8 @@ export function exitCodeOf(error: unknown): number {
 
 /** Prints the failure as a sentence, with its stack only if TRIALGATE_DEBUG=1. Returns the exit code. */
 export function report(error: unknown): number {
-  const sentence = isInterruption(error)
-    ? 'interrupted'
-    : error instanceof Error
-      ? error.message || error.name
-      : String(error);
-  console.error(`error: ${sentence}`);
+  if (isInterruption(error)) console.error('interrupted');
+  else console.error(`error: ${error instanceof Error ? error.message || error.name : String(error)}`);
   if (process.env['TRIALGATE_DEBUG'] === '1' && error instanceof Error) console.error(error.stack, error.cause ?? '');
   return exitCodeOf(error);
 }

@@ -229,7 +229,7 @@ describe('an evaluation on servers that take no weights', () => {
       await expect(borrowPool(deps)({ runId: 'fourth' })).rejects.toMatchObject({
         type: 'pool_busy',
         nonRetryable: true,
-        message: expect.stringContaining(`waiting for engine ${served}, which belongs to run third`),
+        message: expect.stringContaining(`waiting for engine ${served}: run third has it`),
       });
     });
     await returnPool(deps)({ runId: 'third' });

@@ -50,7 +50,7 @@ async function acquire(
       if (busy)
         throw ApplicationFailure.create({
           type: 'pool_busy',
-          message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends or releases it`,
+          message: `waiting for ${engineName(busy.url)}: run ${busy.runId} has it until that run ends or releases it`,
         });
       const [first] = await readWaits(tx, queue);
       const isOwner = rows.some((row) => row.runId === runId);
@@ -143,3 +143,6 @@ async function releaseDeadOwners(deps: Deps, runId: string, pool: string): Promi
     await release(deps.db, owner);
   }
 }
+
+/** The deployment's own vLLM listens on a Unix socket, whose path says nothing to a person. */
+const engineName = (url: string): string => (url.startsWith('unix:') ? "the deployment's engine" : `engine ${url}`);

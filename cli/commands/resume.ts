@@ -25,9 +25,10 @@ export function register(root: Command): void {
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
         const { retryFailed = false } = options;
-        const answer = await resumeRun(connected, runId, { retryFailed, relay: connectionsOf(config) });
-        console.error(options.detach ? answer : `${answer}; Ctrl-C ends only this watching`);
-        if (!options.detach) await watchAndPrint(connected, runId, {}, signal);
+        const { answer, goesOn } = await resumeRun(connected, runId, { retryFailed, relay: connectionsOf(config) });
+        const isWatched = goesOn && !options.detach;
+        console.error(isWatched ? `${answer}; Ctrl-C ends only this watching` : answer);
+        if (isWatched) await watchAndPrint(connected, runId, {}, signal);
       });
     });
 }

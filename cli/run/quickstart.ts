@@ -43,6 +43,6 @@ export async function quickstart(
     'next: `npx trialgate up`, then train your own agent (docs/getting-started.md). One that uses tools needs',
   );
   console.error(
-    "`npx trialgate up --engine-args '--enable-auto-tool-choice --tool-call-parser NAME'`: NAME depends on the model",
+    "`npx trialgate up --engine-args '--enable-auto-tool-choice --tool-call-parser hermes'` (hermes for the small model; other models have other parsers)",
   );
 }

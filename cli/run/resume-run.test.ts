@@ -4,7 +4,7 @@ import { resolve } from 'node:path';
 import { eq } from 'drizzle-orm';
 import { expect, onTestFinished, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
-import { DEPLOYMENT_POOL, replicas, runs } from '../../store/schema.ts';
+import { DEPLOYMENT_POOL, iterations, replicas, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
 import { checkEngines } from './check-engines.ts';
@@ -47,10 +47,34 @@ test('a run whose engine has another model is not resumed, with the sentence of 
 
 test('a run is resumed when its engine has its model, and when its engine is away', async () => {
   await blockedRun('same', 'org/model');
-  expect(await resume('same')).toBe('run same goes on');
+  expect(await resume('same')).toEqual({ answer: 'run same goes on', goesOn: true });
   await blockedRun('away', 'org/model');
   await store.db.update(replicas).set({ url: 'http://127.0.0.1:9' });
-  expect(await resume('away')).toBe('run away goes on');
+  expect(await resume('away')).toEqual({ answer: 'run away goes on', goesOn: true });
+});
+
+test('`resume` of a run that has completed changes nothing, says so, and names the command that trains on', async () => {
+  await store.db.insert(runs).values({ id: 'over', config, status: 'completed' });
+  const take = { runId: 'over', iteration: 0, take: 1, policyVersion: 0, trainedVersion: 1 };
+  await store.db.insert(iterations).values({ ...take, status: 'done' });
+  expect(await resume('over')).toEqual({
+    answer:
+      'run over has completed, and nothing is left to do. "npx trialgate show over" shows it, "npx trialgate fork over@1" trains on from its newest policy as a new run',
+    goesOn: false,
+  });
+  expect(await statusOf('over')).toBe('completed');
+  await expect(environment.client.workflow.getHandle('over').describe()).rejects.toThrow('not found');
+});
+
+test('`resume` of a run that `stop` ended goes on with the iterations that are left', async () => {
+  await blockedRun('stopped', 'org/model');
+  await store.db
+    .update(runs)
+    .set({ status: 'completed', config: { ...config, iterations: 2 } })
+    .where(eq(runs.id, 'stopped'));
+  const take = { runId: 'stopped', iteration: 0, take: 1, policyVersion: 0, trainedVersion: 1 };
+  await store.db.insert(iterations).values({ ...take, status: 'done' });
+  expect(await resume('stopped')).toEqual({ answer: 'run stopped goes on', goesOn: true });
 });
 
 const VERBS: [string, (runId: string) => Promise<unknown>][] = [

@@ -5,7 +5,7 @@ const preparing = { status: 'running', reason: null, title: 'preparing', trials:
 const report = { phase: 'publish', waits_for: 'the trainer to load the model' };
 
 test('a run that has no trial yet says what it waits for', () => {
-  const text = 'r: preparing, publish: waits for the trainer to load the model';
+  const text = 'r: preparing, first publication: waits for the trainer to load the model';
   expect(progressTexts('r', preparing, report)).toEqual([text, text]);
 });
 
@@ -28,8 +28,8 @@ test('a run that is being prepared says so once', () => {
 test('a run that publishes says what the publisher does, also in the log', () => {
   const loading = progressTexts('r', preparing, report, 'load weights, http://e:8000');
   expect(loading).toEqual([
-    'r: preparing, publish: load weights, http://e:8000',
-    'r: preparing, publish: load weights',
+    'r: preparing, first publication: load weights, http://e:8000',
+    'r: preparing, first publication: load weights',
   ]);
 });
 
@@ -46,6 +46,19 @@ test('the line of a run for `status` says what its step does, else why it is blo
   ).toBe('run r: iteration 2 of 10, blocked: the disk is full; waits for a person');
 });
 
+test('the line of a run says nothing twice', () => {
+  const evaluating = { ...preparing, title: 'evaluating policy 0', trials: '3 scored' };
+  expect(progressTexts('r', evaluating, { phase: 'evaluation', waits_for: null })[0]).toBe(
+    'r: evaluating policy 0: 3 scored',
+  );
+  expect(progressTexts('r', evaluating, { phase: 'completed', waits_for: null })[1]).toBe('r: completed');
+  const reason = 'waiting for the engines: run q has them until it ends or releases them';
+  expect(progressTexts('r', { ...preparing, reason }, { phase: 'waiting for engines', waits_for: null })).toEqual([
+    `r: ${reason}`,
+    `r: ${reason}`,
+  ]);
+});
+
 test('a run with trials says how many have which outcome, and a run with a reason says the reason', () => {
   const rollout = { ...preparing, title: 'iteration 0', trials: '3 scored, 5 running' };
   const waiting = { phase: 'rollout', waits_for: '8 trials for the batch' };
@@ -55,7 +68,7 @@ test('a run with trials says how many have which outcome, and a run with a reaso
   ]);
   const reason = 'waiting for engines: run q began to wait before this one';
   expect(progressTexts('r', { ...preparing, reason }, report)).toEqual([
-    `r: preparing, publish: ${reason}`,
+    `r: preparing, first publication: ${reason}`,
     `r: preparing, ${reason}`,
   ]);
   expect(progressTexts('r', rollout, null)[1]).toBe('r: iteration 0, running');

@@ -4,6 +4,8 @@ import { groups, runs, trials } from '../../store/schema.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import type { RunStatus } from './query-status.ts';
 
+const PREPARING = 'preparing';
+
 export type Progress = { status: string; reason: string | null; title: string; trials: string };
 
 /** Reads a run's progress from the store, which answers even while workflows are being restarted. */
@@ -16,7 +18,7 @@ export async function readProgress(db: Database, runId: string): Promise<Progres
     .where(eq(groups.runId, runId))
     .orderBy(desc(groups.openedAt))
     .limit(1);
-  if (!newest) return { ...run, title: 'preparing', trials: '' };
+  if (!newest) return { ...run, title: PREPARING, trials: '' };
   const sameTake =
     newest.iteration === null
       ? and(isNull(groups.iteration), eq(groups.policyVersion, newest.policyVersion))
@@ -56,12 +58,22 @@ export function progressTexts(
   // A publication has few phases and may take minutes. A train step says something new with every pack.
   const stage = phase === 'publish' && step !== null ? (step.split(', ')[0] ?? '') : '';
   const short = stage || waits;
-  const where = title === phase ? title : `${title}, ${phase}`;
+  const where = titleAndPhase(title, phase);
   const doing = step && withoutPhase(step, phase);
+  // The reason begins with the same words.
+  if (reason !== null && phase === 'waiting for engines') return [`${runId}: ${reason}`, `${runId}: ${reason}`];
   return [
     `${runId}: ${where}${after(reason ?? (doing || counts || waits))}`,
     `${runId}: ${reason === null ? `${where}${after(short)}` : `${title}, ${reason}`}`,
   ];
+}
+
+/** Says where the run is, without a phase that repeats the title. */
+function titleAndPhase(title: string, phase: string): string {
+  if (title === phase || phase === 'completed') return phase;
+  if (phase === 'evaluation' && title.startsWith('evaluating')) return title;
+  // Before the first trial, the trainer loads the model and the engines get it.
+  return `${title}, ${title === PREPARING && phase === 'publish' ? 'first publication' : phase}`;
 }
 
 /** A step's text begins with its own phase, which may be the run's. */

@@ -25,7 +25,8 @@ function workflowsOf({ run, phase, iteration, take }: RunStatusReport): string[]
 export async function readStepProgress(client: Client, report: RunStatusReport | null): Promise<string | null> {
   for (const workflowId of report ? workflowsOf(report) : []) {
     const said = await readHeartbeat(client, workflowId);
-    if (said !== null) return stepText(said);
+    // It says so before each activity's first phase, and the run has better words.
+    if (said !== null && said.phase !== 'starting') return stepText(said);
   }
   return null;
 }
@@ -48,10 +49,19 @@ async function readHeartbeat(client: Client, workflowId: string): Promise<Heartb
   return null;
 }
 
+/** What phases do whose names a reader may not know. The names stay, because the trainer's log has them. */
+const EXPLAINED: Record<string, string> = {
+  'start ranks': "start ranks (the trainer's processes)",
+  'self-check': 'self-check (two ways to compute log-probabilities must agree)',
+  canary: 'canary (log-probabilities that show which weights an engine has)',
+  checksum: 'checksum (of the weights)',
+  proximal: 'proximal (log-probabilities before the step)',
+};
+
 /** Returns a heartbeat as text: "train, pack 3 of 12, 41,022 tokens". */
 export function stepText({ phase, epoch, pack, packs, tokens, replica }: Heartbeat): string {
   return [
-    phase,
+    EXPLAINED[phase] ?? phase,
     ...(epoch ? [`epoch ${epoch + 1}`] : []),
     ...(pack !== undefined && packs !== undefined ? [`pack ${pack} of ${packs}`] : []),
     ...(!tokens ? [] : [`${tokens.toLocaleString('en')} tokens`]),

@@ -11,7 +11,7 @@ import { readTrialRecord, toolNotices } from '../show/trial-transcript.ts';
 import { explainNoReply } from './explain-no-reply.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
 import { sampledIn, slowEngineWarning, speedInWords, type TriedSpeed } from './tried-speed.ts';
-import { NO_CHECK, tryWithoutEngine } from './try-without-engine.ts';
+import { NO_CHECK, tryWithoutEngine, type TriedWithoutEngine } from './try-without-engine.ts';
 
 /** An agent that still works after this time has shown that it starts. */
 const AGENT_SECONDS = 60;
@@ -28,12 +28,10 @@ export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, sign
   const trials = await pairsOf(config);
   const withoutEngine = await reasonNotToAsk(config, place);
   if (withoutEngine !== null) {
-    let areImported = false;
-    for (const { agent, task } of trials) {
-      const tryout = { task, agent, config, agentSeconds: AGENT_SECONDS };
-      if (await tryWithoutEngine(tryout, place, signal)) areImported = true;
-    }
-    return `verifiers${areImported ? ' and imports' : ''} work; agents were not run: ${withoutEngine}`;
+    const found: TriedWithoutEngine[] = [];
+    for (const { agent, task } of trials)
+      found.push(await tryWithoutEngine({ task, agent, config, agentSeconds: AGENT_SECONDS }, place, signal));
+    return `${whatWorks(found)}; agents were not run: ${withoutEngine}`;
   }
   const tried: TriedSpeed[] = [];
   for (const { agent, task } of trials) {
@@ -43,6 +41,12 @@ export async function tryBeforeStart(config: RunConfig, place: TryoutPlace, sign
   const warning = slowEngineWarning(tried, config);
   if (warning !== null) place.report(warning);
   return `agents and verifiers work (${speedInWords(tried)})`;
+}
+
+function whatWorks(found: readonly TriedWithoutEngine[]): string {
+  const imports = found.some(({ isImported }) => isImported);
+  if (found.every(({ isJudged }) => isJudged)) return `verifiers${imports ? ' and imports' : ''} work`;
+  return `${imports ? 'imports work; ' : ''}a reward failed for an empty reply, see the warning`;
 }
 
 async function reasonNotToTry(config: RunConfig, { unsandboxed }: TryoutPlace): Promise<string | null> {

@@ -11,18 +11,24 @@ import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { prepareTryout, type PreparedTryout, type Tryout, type TryoutPlace } from './try-agent.ts';
 
+const REWARD_ADVICE =
+  'If it fails for real replies too, their trials end as verifier_error and nothing is trained. Where the reward expects a form, let it return 0 for a reply without it';
+
 export const NO_CHECK = '--no-check starts the run without a try';
+
+/** Whether there was a file to import, and whether the verifier or reward judged without an error. */
+export type TriedWithoutEngine = { isImported: boolean; isJudged: boolean };
 
 /**
  * Tries what needs no engine: imports the file of a function agent in its sandbox, and has the task's verifier or reward judge an empty
- * reply. Opens no trial. Returns whether there was a file to import.
+ * reply. Opens no trial.
  * @throws TrialgateError `bad_input` with what failed
  */
 export async function tryWithoutEngine(
   tryout: Omit<Tryout, 'keep'>,
   place: Omit<TryoutPlace, 'db' | 'secret'>,
   signal: AbortSignal,
-): Promise<boolean> {
+): Promise<TriedWithoutEngine> {
   const { home } = place;
   const prepared = await prepareTryout(tryout, place, signal);
   const { task, backend, image, verifier } = prepared;
@@ -35,8 +41,8 @@ export async function tryWithoutEngine(
       { sandbox, trialId: key.trialId, gateway: place.gatewayUrl },
       signal,
     );
-    await judgeNothing(prepared, { sandbox, home, report: place.report }, signal);
-    return isImported;
+    const isJudged = await judgeNothing(prepared, { sandbox, home, report: place.report }, signal);
+    return { isImported, isJudged };
   } finally {
     await destroySandbox({ home, ...key, backend, verifier: verifier?.backend });
   }
@@ -73,7 +79,7 @@ async function judgeNothing(
   { task, backend, image, verifier }: PreparedTryout,
   { sandbox, home, report }: Pick<TryoutPlace, 'home' | 'report'> & { sandbox: Sandbox },
   signal: AbortSignal,
-): Promise<void> {
+): Promise<boolean> {
   const graders = new Graders(home);
   try {
     if (task.kind === 'folder') await judgeWork({ task, sandbox, ...(verifier ?? { backend, image }), signal });
@@ -81,14 +87,18 @@ async function judgeNothing(
       const transcript = [...task.messages, { role: 'assistant', content: '' }];
       await gradeRow(task, { sandbox, transcript, graders }, signal);
     }
+    return true;
   } catch (error) {
     if (!(error instanceof VerifierError)) throw error;
     // A reward function may leave an empty reply out.
-    if (error.message === NONE_FOR_THIS_ROW) return;
+    if (error.message === NONE_FOR_THIS_ROW) return true;
     const judged = task.kind === 'row' ? 'an empty reply' : 'the untouched task';
     const what = `of ${task.name} failed when it judged ${judged}: ${error.message}`;
     // A reward function may expect a form that an empty reply has not.
-    if (task.kind === 'row') return report(`WARNING: the reward ${what}`);
+    if (task.kind === 'row') {
+      report(`WARNING: the reward ${what}\n${REWARD_ADVICE}`);
+      return false;
+    }
     throw new TrialgateError('bad_input', `the verifier ${what}. ${NO_CHECK}`, { cause: error });
   } finally {
     await graders.close();

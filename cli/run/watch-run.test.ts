@@ -1,5 +1,7 @@
+import { Client, Connection } from '@temporalio/client';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
+import { openDatabase } from '../../store/database.ts';
 import { noteWait } from '../../store/queries/pool-queue.ts';
 import { DEPLOYMENT_POOL, iterations, policyVersions, replicas, runs } from '../../store/schema.ts';
 import { until } from '../../tests/support/harness/until.ts';
@@ -23,6 +25,24 @@ test('who watches a run reads that it is being prepared, and after Ctrl-C that i
   expect(said.mock.calls).toEqual([
     [expect.stringMatching(/^run soon goes on: "npx trialgate resume soon" watches it again/)],
   ]);
+});
+
+test('who watches a run whose deployment stops reads so within seconds, and a signal ends the watching at once', async () => {
+  const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  vi.spyOn(console, 'error').mockReturnValue();
+  onTestFinished(() => void vi.restoreAllMocks());
+  await store.db.insert(runs).values({ id: 'left', config, reason: 'waiting' });
+  const connection = Connection.lazy({ address: '127.0.0.1:9' });
+  const away = { client: new Client({ connection }), db: openDatabase(store.postgres.url, { maxConnections: 1 }) };
+  const stop = new AbortController();
+  const watching = watchAndPrint(away, 'left', {}, stop.signal).catch((error: unknown) => error);
+  const said = (text: string) => written.mock.calls.some(([line]) => String(line).includes(text));
+  await until(() => said('waiting'));
+  await away.db.$client.end();
+  await until(() => said('left: its deployment does not answer'));
+  stop.abort();
+  expect(await watching).toMatchObject({ name: 'AbortError' });
+  await connection.close();
 });
 
 const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
@@ -78,7 +98,11 @@ test('no next command is named with --json, when the deployment stops afterwards
 test('who watches a run that waits for the engines of a blocked run reads which run that is, and how to go on', async () => {
   await store.db.insert(runs).values([
     { id: 'holder', config, status: 'blocked', reason: 'the disk is full' },
-    { id: 'next', config, reason: 'waiting for engine http://e:1, which belongs to run holder' },
+    {
+      id: 'next',
+      config,
+      reason: 'waiting for engine http://e:1: run holder has it until that run ends or releases it',
+    },
   ]);
   await store.db.insert(replicas).values({ url: 'http://e:1', runId: 'holder' });
   await noteWait(store.db, 'next', DEPLOYMENT_POOL);

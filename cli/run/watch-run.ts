@@ -12,6 +12,8 @@ import { progressTexts, readProgress } from './run-progress.ts';
 import { readStepProgress } from './step-progress.ts';
 
 const WARN_MS = 15_000;
+/** Temporal's client tries again for longer than a person should look at an old line. */
+const ANSWER_MS = 5_000;
 const AWAY =
   'its deployment does not answer, and may be stopped (`npx trialgate status`). This line goes on when it does, after `npx trialgate up`';
 const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
@@ -24,11 +26,10 @@ const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
 export async function watchRun({ client, db }: DeploymentClients, runId: string, signal: AbortSignal): Promise<void> {
   const line = progressLine();
   const handle = client.workflow.getHandle(runId);
-  const ask = (id: string) =>
-    client.workflow
-      .getHandle(id)
-      .query<RunStatusReport>('status')
-      .catch(() => null);
+  /** Null when Temporal does not answer in time. Ends at once at the signal. */
+  const inTime = <T>(question: () => Promise<T>): Promise<T | null> =>
+    client.withAbortSignal(signal, () => client.withDeadline(Date.now() + ANSWER_MS, question)).catch(() => null);
+  const ask = (id: string) => inTime(() => client.workflow.getHandle(id).query<RunStatusReport>('status'));
   let isRecorded = false;
   let iterationsPrinted = 0;
   let warnedAt = Date.now();
@@ -37,19 +38,21 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
   try {
     for (;;) {
       const report = await ask(runId);
-      const progress = await readProgress(db, runId).catch(() => null);
+      const progress = await readProgress(db, runId).catch(() => undefined);
+      signal.throwIfAborted();
       if (progress) {
         isRecorded = true;
-        line.show(...progressTexts(runId, progress, report, await readStepProgress(client, report)));
+        const step = await inTime(() => readStepProgress(client, report));
+        line.show(...progressTexts(runId, progress, report, step));
         // A run that waits has a reason in the store.
         if (progress.reason !== null) await tellOfHolder();
         iterationsPrinted = await printIterations(iterationsPrinted);
         if (Date.now() - warnedAt >= WARN_MS) await warnOfSlowEngines();
         if (ENDED.includes(progress.status)) return throwUnlessCompleted(runId, progress, await typeOfBlock(progress));
-      } else if (await endedEarly()) {
+      } else if (progress === undefined && report === null) line.show(`${runId}: ${AWAY}`);
+      else if (await endedEarly()) {
         return throwUnlessCompleted(runId, { status: 'failed', reason: await reasonOf() }, null);
       } else if (!isRecorded) line.show(`${runId}: being prepared`);
-      else if (report === null) line.show(`${runId}: ${AWAY}`);
       await sleep(1000, undefined, { signal });
     }
   } finally {
@@ -63,7 +66,7 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
       const mean = row.reward ? row.reward.mean.toFixed(3) : '–';
       line.print(`iteration ${row.iteration}: reward mean ${mean}, policy ${row.trained_version} published`);
     }
-    return done.length;
+    return Math.max(printed, done.length);
   }
   /** Says once, and when it has changed, which run must be resumed or cancelled before this one gets engines. */
   async function tellOfHolder(): Promise<void> {
@@ -90,7 +93,7 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
     return report?.reason_type ?? null;
   }
   async function endedEarly(): Promise<boolean> {
-    const description = await handle.describe().catch(() => null);
+    const description = await inTime(() => handle.describe());
     return description !== null && description.status.name !== 'RUNNING';
   }
   async function reasonOf(): Promise<string> {

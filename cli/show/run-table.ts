@@ -35,6 +35,7 @@ export function runTable(record: Omit<RunRecord, 'config'>): string {
       skipped === null ? [] : [`iteration ${iteration} made no update: ${skipped}`],
     ),
     ...done.flatMap((row) => noSignal(row) ?? []),
+    ...equalGroups(done.findLast(({ status }) => status === 'done')),
     ...(figures === null ? [] : [figures]),
     ...prunedLine(record),
     ...record.quarantined.map(({ task, reason }) => `quarantined: ${task.split('/').at(-1)}: ${reason}`),
@@ -63,6 +64,13 @@ function noSignal({
   if (skipped !== null || metrics['actor/updates'] !== 0) return null;
   const others = unrewarded === 0 ? '' : `, ${unrewarded} ${unrewarded === 1 ? 'has' : 'have'} no reward`;
   return `iteration ${iteration} has no learning signal: ${equal_groups} of ${groups} groups have equal rewards${others}. Choose tasks that the policy solves sometimes, a larger group_size, or filter_groups`;
+}
+
+/** Says how many groups of the newest iteration had equal rewards, if others had not. */
+function equalGroups(newest: RunRecord['iterations'][number] | undefined): string[] {
+  if (!newest || newest.equal_groups === 0 || newest.equal_groups === newest.groups) return [];
+  const { iteration, equal_groups: equal, groups } = newest;
+  return [`iteration ${iteration}: ${equal} of ${groups} groups had equal rewards, which teach nothing`];
 }
 
 /** Returns one evaluation as a line. */

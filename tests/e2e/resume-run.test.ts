@@ -165,7 +165,7 @@ test('a resume that comes while a cancelled run still ends waits for its end and
         cause: { message: 'run ending is ending: resume it when it has ended' },
       });
       ending.resolve();
-      expect(await resumed).toBe('run ending goes on');
+      expect(await resumed).toEqual({ answer: 'run ending goes on', goesOn: true });
       await environment.client.workflow.getHandle('ending').result();
     },
   );
@@ -325,12 +325,12 @@ test('a blocked run lets a waiting run have its engines; resumed, it waits its t
       const stuck = await startRun(client, 'stuck', config);
       await until(() => isSaid('stuck', 'the disk is full'));
       const patient = await startRun(client, 'patient', config);
-      await until(() => isSaid('patient', 'belongs to run stuck'));
+      await until(() => isSaid('patient', 'run stuck has it'));
       await stuck.executeUpdate('configure', { args: [{ release_engines_after: 0 }] });
       await until(() => held.size === 2);
       disk.isFull = false;
       await resumeRun({ client, db }, 'stuck');
-      await until(() => isSaid('stuck', 'belongs to run patient'));
+      await until(() => isSaid('stuck', 'run patient has it'));
       free();
       await Promise.all([patient.result(), stuck.result()]);
     },
