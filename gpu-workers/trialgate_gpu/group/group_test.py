@@ -1,6 +1,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -59,6 +60,11 @@ def in_process(run, rows, **settings):
     trainer = Trainer(torch.device("cpu"), 64)
     base = load_base(trainer, base_request(run, **settings), Progress())
     return trainer.train_step(run.request(base["checkpoint"], rows, **settings), Progress())
+
+
+def parent_of(pid):
+    # The name in parentheses may have spaces.
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def base_request(run, **settings):
@@ -257,6 +263,38 @@ def test_a_launch_command_that_starts_another_number_of_ranks_is_refused(make_ru
     launch = "{python} -m torch.distributed.run --standalone --nproc-per-node 1"
     with pytest.raises(GpuWorkerError, match="started 1 ranks, and `ranks` is 2"):
         asyncio.run(with_backend(lambda b: b.load_base(base_request(run), Progress()), ranks=2, launch=launch))
+
+
+# Starts what follows twice, as `srun --nodes 2 --ntasks-per-node 1` does.
+ON_TWO_NODES = (
+    "import subprocess, sys; "
+    "started = [subprocess.Popen(sys.argv[1:]) for _ in range(2)]; "
+    "sys.exit(max(each.wait() for each in started))"
+)
+
+
+def test_the_agents_of_two_nodes_that_meet_at_one_address_start_one_group(make_run, hold):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agents = "{python} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d"
+    launch = f"{{python}} -c {shlex.quote(ON_TWO_NODES)} {agents} --rdzv-endpoint 127.0.0.1:{port}"
+    run = make_run()
+
+    async def work(backend):
+        base = await backend.load_base(base_request(run), Progress())
+        made = await backend.train_step(run.request(base["checkpoint"], two_groups()), Progress())
+        assert set(backend.group.ranks) == {0, 1}
+        # Every node has an agent of its own, whose child its rank is.
+        parents = {parent_of(rank.pid) for rank in backend.group.ranks.values()}
+        assert len(parents) == 2
+        started = [*parents, *pids(backend)]
+        await backend.end()
+        assert not any(is_alive(pid) for pid in started)
+        return made
+
+    made = asyncio.run(with_backend(work, ranks=2, launch=launch))
+    assert made["metrics"]["actor/updates"] == 1
 
 
 def test_a_launch_command_that_fails_is_named_with_its_reason(make_run, hold):
