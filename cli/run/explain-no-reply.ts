@@ -1,5 +1,8 @@
 import type { TrialRecord } from '../show/trial-transcript.ts';
 
+/** In quotes, because an agent may be named like a word of the sentence. */
+export const theAgent = (name: string | null): string => (name === null ? 'the agent' : `the agent "${name}"`);
+
 type Tried = Pick<TrialRecord, 'agent_name' | 'calls' | 'refusals' | 'outcome'>;
 
 /**
@@ -8,7 +11,7 @@ type Tried = Pick<TrialRecord, 'agent_name' | 'calls' | 'refusals' | 'outcome'>;
  */
 export function explainNoReply({ agent_name: agent, calls, refusals, outcome }: Tried): string | null {
   if (calls.some(({ status, completion_tokens: tokens }) => status === 'completed' || (tokens ?? 0) > 0)) return null;
-  const who = `the agent ${agent ?? ''}`;
+  const who = theAgent(agent);
   const failed = calls.find(({ status, reason }) => status === 'failed' && reason !== null);
   if (failed) return `${who} got no reply: ${failed.reason}`;
   if (calls.length > 0) return `${who} got no reply: it gave up each of its calls`;

@@ -1,5 +1,5 @@
 import { isGrpcDeadlineError, type WorkflowHandle } from '@temporalio/client';
-import { and, eq, isNotNull, isNull } from 'drizzle-orm';
+import { and, desc, eq, gte, isNotNull, isNull } from 'drizzle-orm';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { RelayRoute } from '../../activities/pool/get-from-engine.ts';
 import { readRun } from '../../activities/run/read-run.ts';
@@ -66,12 +66,14 @@ async function describeCompleted(
   runId: string,
   { iterations: count }: RunConfig,
 ): Promise<string | null> {
-  const last = and(eq(iterations.runId, runs.id), eq(iterations.iteration, count - 1), eq(iterations.status, 'done'));
+  const last = and(eq(iterations.runId, runs.id), gte(iterations.iteration, count - 1), eq(iterations.status, 'done'));
   const [found] = await db
     .select({ version: iterations.trainedVersion })
     .from(runs)
     .innerJoin(iterations, last)
-    .where(and(eq(runs.id, runId), eq(runs.status, 'completed'), isNull(runs.rescores)));
+    .where(and(eq(runs.id, runId), eq(runs.status, 'completed'), isNull(runs.rescores)))
+    .orderBy(desc(iterations.iteration))
+    .limit(1);
   if (!found) return null;
   const further =
     found.version === null

@@ -5,7 +5,7 @@ const preparing = { status: 'running', reason: null, title: 'preparing', trials:
 const report = { phase: 'publish', waits_for: 'the trainer to load the model' };
 
 test('a run that has no trial yet says what it waits for', () => {
-  const text = 'r: preparing, first publication: waits for the trainer to load the model';
+  const text = 'r: preparing, publish (the first): waits for the trainer to load the model';
   expect(progressTexts('r', preparing, report)).toEqual([text, text]);
 });
 
@@ -28,8 +28,8 @@ test('a run that is being prepared says so once', () => {
 test('a run that publishes says what the publisher does, also in the log', () => {
   const loading = progressTexts('r', preparing, report, 'load weights, http://e:8000');
   expect(loading).toEqual([
-    'r: preparing, first publication: load weights, http://e:8000',
-    'r: preparing, first publication: load weights',
+    'r: preparing, publish (the first): load weights, http://e:8000',
+    'r: preparing, publish (the first): load weights',
   ]);
 });
 
@@ -44,6 +44,10 @@ test('the line of a run for `status` says what its step does, else why it is blo
   expect(
     statusLine({ ...status, phase: 'blocked', reason: 'the disk is full', waits_for: 'a person', step: null }),
   ).toBe('run r: iteration 2 of 10, blocked: the disk is full; waits for a person');
+  const engineless = { phase: 'waiting for engines', waits_for: 'engines that no other run has', step: null };
+  expect(statusLine({ ...status, ...engineless })).toBe(
+    'run r: iteration 2 of 10, waiting for engines that no other run has',
+  );
 });
 
 test('the line of a run says nothing twice', () => {
@@ -52,11 +56,19 @@ test('the line of a run says nothing twice', () => {
     'r: evaluating policy 0: 3 scored',
   );
   expect(progressTexts('r', evaluating, { phase: 'completed', waits_for: null })[1]).toBe('r: completed');
-  const reason = 'waiting for the engines: run q has them until it ends or releases them';
-  expect(progressTexts('r', { ...preparing, reason }, { phase: 'waiting for engines', waits_for: null })).toEqual([
-    `r: ${reason}`,
-    `r: ${reason}`,
-  ]);
+  const reason = "waiting for the deployment's engine: run q has it until that run ends or releases it";
+  const waiting = { phase: 'waiting for engines', waits_for: 'engines that no other run has' };
+  expect(progressTexts('r', { ...preparing, reason }, waiting)).toEqual([`r: ${reason}`, `r: ${reason}`]);
+});
+
+test('the names of the trainer’s phases are explained after what they say, which a narrow terminal still shows', () => {
+  const training = { ...preparing, title: 'iteration 0' };
+  expect(progressTexts('r', training, { phase: 'train', waits_for: null }, 'proximal, pack 3 of 12')[0]).toBe(
+    'r: iteration 0, train: proximal, pack 3 of 12 (log-probabilities before the step)',
+  );
+  expect(progressTexts('r', preparing, report, 'start ranks')[1]).toBe(
+    "r: preparing, publish (the first): start ranks (the trainer's processes)",
+  );
 });
 
 test('a run with trials says how many have which outcome, and a run with a reason says the reason', () => {
@@ -67,9 +79,6 @@ test('a run with trials says how many have which outcome, and a run with a reaso
     'r: iteration 0, rollout',
   ]);
   const reason = 'waiting for engines: run q began to wait before this one';
-  expect(progressTexts('r', { ...preparing, reason }, report)).toEqual([
-    `r: preparing, first publication: ${reason}`,
-    `r: preparing, ${reason}`,
-  ]);
+  expect(progressTexts('r', { ...preparing, reason }, report)).toEqual([`r: ${reason}`, `r: ${reason}`]);
   expect(progressTexts('r', rollout, null)[1]).toBe('r: iteration 0, running');
 });

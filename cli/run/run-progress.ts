@@ -4,6 +4,15 @@ import { groups, runs, trials } from '../../store/schema.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import type { RunStatus } from './query-status.ts';
 
+/** What the trainer does in phases whose names a reader may not know. The names stay, because its log has them. */
+const MEANINGS: Record<string, string> = {
+  'start ranks': "the trainer's processes",
+  'self-check': 'two ways to compute log-probabilities must agree',
+  canary: 'log-probabilities that show which weights an engine has',
+  checksum: 'of the weights',
+  proximal: 'log-probabilities before the step',
+};
+
 const PREPARING = 'preparing';
 
 export type Progress = { status: string; reason: string | null; title: string; trials: string };
@@ -40,6 +49,9 @@ export async function readProgress(db: Database, runId: string): Promise<Progres
 
 /** Returns the line of a run for `status`: "run r: iteration 2 of 10, train: pack 3 of 12". */
 export function statusLine({ run, iteration, iterations, phase, step, waits_for: waits, reason }: RunStatus): string {
+  // The phase of a run without engines says already that it waits for them.
+  if (phase === 'waiting for engines' && waits?.startsWith('engines '))
+    return `run ${run}: iteration ${iteration} of ${iterations}, waiting for ${waits}${after(reason ?? '')}`;
   const doing =
     (step && withoutPhase(step, phase)) || [reason, waits && `waits for ${waits}`].filter((text) => text).join('; ');
   return `run ${run}: iteration ${iteration} of ${iterations}, ${phase}${after(doing)}`;
@@ -56,12 +68,14 @@ export function progressTexts(
   // The first trials come after the longest wait: the trainer and the engines load the model.
   const waits = counts === '' && report?.waits_for ? `waits for ${report.waits_for}` : '';
   // A publication has few phases and may take minutes. A train step says something new with every pack.
-  const stage = phase === 'publish' && step !== null ? (step.split(', ')[0] ?? '') : '';
+  const [stepPhase = ''] = step?.split(', ') ?? [];
+  const meaning = MEANINGS[stepPhase] === undefined ? '' : ` (${MEANINGS[stepPhase]})`;
+  const stage = phase === 'publish' && stepPhase !== '' ? `${stepPhase}${meaning}` : '';
   const short = stage || waits;
   const where = titleAndPhase(title, phase);
-  const doing = step && withoutPhase(step, phase);
-  // The reason begins with the same words.
-  if (reason !== null && phase === 'waiting for engines') return [`${runId}: ${reason}`, `${runId}: ${reason}`];
+  const doing = step && `${withoutPhase(step, phase)}${meaning}`;
+  // This reason begins with the words of the phase.
+  if (reason?.startsWith('waiting for ')) return [`${runId}: ${reason}`, `${runId}: ${reason}`];
   return [
     `${runId}: ${where}${after(reason ?? (doing || counts || waits))}`,
     `${runId}: ${reason === null ? `${where}${after(short)}` : `${title}, ${reason}`}`,
@@ -73,7 +87,7 @@ function titleAndPhase(title: string, phase: string): string {
   if (title === phase || phase === 'completed') return phase;
   if (phase === 'evaluation' && title.startsWith('evaluating')) return title;
   // Before the first trial, the trainer loads the model and the engines get it.
-  return `${title}, ${title === PREPARING && phase === 'publish' ? 'first publication' : phase}`;
+  return `${title}, ${phase}${title === PREPARING && phase === 'publish' ? ' (the first)' : ''}`;
 }
 
 /** A step's text begins with its own phase, which may be the run's. */

@@ -20,6 +20,10 @@ test('a new run is refused before it starts when its name has a wrong form, or a
     message: 'run recorded exists: choose another --run, or "npx trialgate resume recorded"',
   });
   await expect(requireFreeRun(connected, 'recorded', 'evaluate')).rejects.toThrow('"npx trialgate evaluate recorded"');
+  await store.db.insert(runs).values({ id: 'over', config, status: 'completed' });
+  await expect(requireFreeRun(connected, 'over')).rejects.toThrow(
+    'run over exists and has completed: choose another --run ("npx trialgate show over" shows it)',
+  );
   const handle = await startRun(environment.client, 'started', config);
   const refusal = 'run started exists: choose another --run, or "npx trialgate resume started"';
   await expect(startRun(environment.client, 'started', config)).rejects.toThrow(refusal);

@@ -44,7 +44,12 @@ export async function requireFreeRun(
   verb: ForNamed = 'resume',
 ): Promise<void> {
   requireRunId(runId);
-  const [known] = await db.select({ id: runs.id }).from(runs).where(eq(runs.id, runId));
+  const [known] = await db.select({ status: runs.status }).from(runs).where(eq(runs.id, runId));
+  if (known?.status === 'completed' && verb === 'resume')
+    throw new TrialgateError(
+      'bad_input',
+      `run ${runId} exists and has completed: choose another --run ("npx trialgate show ${runId}" shows it)`,
+    );
   if (known || (await isKnown(client, runId))) throw nameTaken(runId, { verb });
 }
 

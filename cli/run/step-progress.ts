@@ -49,19 +49,10 @@ async function readHeartbeat(client: Client, workflowId: string): Promise<Heartb
   return null;
 }
 
-/** What phases do whose names a reader may not know. The names stay, because the trainer's log has them. */
-const EXPLAINED: Record<string, string> = {
-  'start ranks': "start ranks (the trainer's processes)",
-  'self-check': 'self-check (two ways to compute log-probabilities must agree)',
-  canary: 'canary (log-probabilities that show which weights an engine has)',
-  checksum: 'checksum (of the weights)',
-  proximal: 'proximal (log-probabilities before the step)',
-};
-
 /** Returns a heartbeat as text: "train, pack 3 of 12, 41,022 tokens". */
 export function stepText({ phase, epoch, pack, packs, tokens, replica }: Heartbeat): string {
   return [
-    EXPLAINED[phase] ?? phase,
+    phase,
     ...(epoch ? [`epoch ${epoch + 1}`] : []),
     ...(pack !== undefined && packs !== undefined ? [`pack ${pack} of ${packs}`] : []),
     ...(!tokens ? [] : [`${tokens.toLocaleString('en')} tokens`]),

@@ -36,6 +36,10 @@ test.each([
   expect(said.filter((line) => line.startsWith('WARNING'))).toEqual(
     shows
       ? []
-      : [expect.stringMatching(/^WARNING: agent adder: the request has 1 tool, this model's chat template shows none/)],
+      : [
+          expect.stringMatching(
+            /^WARNING: the agent "adder": the request has 1 tool, this model's chat template shows none/,
+          ),
+        ],
   );
 });

@@ -83,7 +83,7 @@ test('the verifiers and imports of a run with engines of its own are tried too',
 
 test('without an engine, an agent that cannot be imported and a broken verifier are refused with the reason, and of a reward that fails on an empty reply is warned', async () => {
   await expect(tried({ agent: `import nosuchmodule\n${AGENT}` })).rejects.toThrow(
-    /the agent solve failed when its file was imported: .*No module named 'nosuchmodule'.* --no-check/,
+    /the agent "solve" failed when its file was imported: .*No module named 'nosuchmodule'.* --no-check/,
   );
   await expect(tried({ agent: 'def other(task):\n    pass\n' })).rejects.toThrow(/solve\.py has no function work/);
   await expect(tried({ judge: 'exit 3' })).rejects.toThrow(
@@ -122,12 +122,12 @@ test.each([
   [
     'got no reply to any call',
     `${ASKS.replace('    urllib', '    try: urllib')}\n    except Exception: pass\n`,
-    /^the agent solve got no reply: engine_400: .*--tool-call-parser NAME.*--no-check/,
+    /^the agent "solve" got no reply: engine_400: .*--tool-call-parser NAME.*--no-check/,
   ],
   [
     'made no call',
     'def work(task, model):\n    pass\n',
-    /^the agent solve made no call: it must ask the base URL .*--no-check/,
+    /^the agent "solve" made no call: it must ask the base URL .*--no-check/,
   ],
 ])('an agent that ends well although it %s is refused before the run, with the reason', async (_, agent, why) => {
   await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
@@ -140,13 +140,13 @@ test('a first task whose prompt alone is too long is a warning and no reason aga
   gateway.engine.fault = 'context_too_long';
   const agent = `${ASKS.replace('    urllib', '    try: urllib')}\n    except Exception: pass\n`;
   expect(await tried({ agent })).toMatch(/^agents and verifiers work/);
-  expect(said.at(-1)).toMatch(/^WARNING: the agent solve got no reply: context_length_exceeded/);
+  expect(said.at(-1)).toMatch(/^WARNING: the agent "solve" got no reply: context_length_exceeded/);
 });
 
 test('engines that answer no call of the check in its time are the reason that is said, and not the agent', async () => {
   await gateway.db.update(replicas).set({ url: gateway.engine.url, runId: null });
   gateway.engine.fault = 'hang';
   await expect(tried({ agent: ASKS, settings: { deadlines: { trial: 5 } } })).rejects.toThrow(
-    /^the engines gave the agent solve no reply in \d+ s, .*--no-check/,
+    /^the engines gave the agent "solve" no reply in \d+ s, .*--no-check/,
   );
 });

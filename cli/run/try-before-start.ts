@@ -8,7 +8,7 @@ import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
 import { isRows, rowsLabel, rowTask, type TaskSource } from '../../core/run-config/task-source.ts';
 import { readPoolOwner } from '../../store/queries/pool-queue.ts';
 import { readTrialRecord, toolNotices } from '../show/trial-transcript.ts';
-import { explainNoReply } from './explain-no-reply.ts';
+import { explainNoReply, theAgent } from './explain-no-reply.ts';
 import { needsBubblewrap, tryAgent, type TryoutPlace } from './try-agent.ts';
 import { sampledIn, slowEngineWarning, speedInWords, type TriedSpeed } from './tried-speed.ts';
 import { NO_CHECK, tryWithoutEngine, type TriedWithoutEngine } from './try-without-engine.ts';
@@ -88,7 +88,7 @@ async function requireWorking(id: string, { db, report }: TryoutPlace): Promise<
     seconds: ((trial.sealedAt ?? new Date()).getTime() - trial.attemptOpenedAt.getTime()) / 1000,
     sampled: sampledIn(made),
   };
-  for (const notice of toolNotices(made)) report(`WARNING: agent ${agent ?? ''}: ${notice}`);
+  for (const notice of toolNotices(made)) report(`WARNING: ${theAgent(agent)}: ${notice}`);
   if (outcome === 'scored' || outcome === 'truncated') {
     const why = explainNoReply(trial);
     if (why === null) return speed;
@@ -107,15 +107,15 @@ async function requireWorking(id: string, { db, report }: TryoutPlace): Promise<
   if (outcome === 'timed_out' && made.length > 0 && !failed)
     throw new TrialgateError(
       'engine_unavailable',
-      `the engines gave the agent ${agent ?? ''} no reply in ${Math.round(speed.seconds)} s, though nothing else of Trialgate asked them. Look at their log ("npx trialgate logs"), at what else uses this machine, and at the dtype ("npx trialgate doctor"); ${NO_CHECK}`,
+      `the engines gave ${theAgent(agent)} no reply in ${Math.round(speed.seconds)} s, though nothing else of Trialgate asked them. Look at their log ("npx trialgate logs"), at what else uses this machine, and at the dtype ("npx trialgate doctor"); ${NO_CHECK}`,
     );
   const advice = adviceOn(made);
   const what =
     outcome === 'verifier_error'
       ? `the verifier of ${task ?? 'its task'}`
       : failed
-        ? `a call of the agent ${agent ?? ''} (${failed.reason})`
-        : `the agent ${agent ?? ''}`;
+        ? `a call of ${theAgent(agent)} (${failed.reason})`
+        : theAgent(agent);
   throw new TrialgateError(
     'bad_input',
     `${what} failed when it was tried: ${reason ?? outcome}. ${advice === null ? '' : `${advice}. `}${showsAll(id)}`,

@@ -9,6 +9,7 @@ import { judgeWork } from '../../activities/sandbox/judge-work.ts';
 import { importOnly } from '../../activities/sandbox/load-agent.ts';
 import { runAgentProcess } from '../../activities/sandbox/run-agent-process.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { theAgent } from './explain-no-reply.ts';
 import { prepareTryout, type PreparedTryout, type Tryout, type TryoutPlace } from './try-agent.ts';
 
 const REWARD_ADVICE =
@@ -71,7 +72,7 @@ async function importAgent(
   if (ending === 'done') return true;
   throw new TrialgateError(
     'bad_input',
-    `the agent ${agent.name} failed when its file was imported: ${reason ?? ending}. ${NO_CHECK}\n${process.stderr.trimEnd()}`,
+    `${theAgent(agent.name)} failed when its file was imported: ${reason ?? ending}. ${NO_CHECK}\n${process.stderr.trimEnd()}`,
   );
 }
 

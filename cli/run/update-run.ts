@@ -22,7 +22,7 @@ export async function updateRun(client: Client, runId: string, update: string, a
 
 function explain(error: unknown, runId: string): unknown {
   if (error instanceof WorkflowNotFoundError) {
-    const message = `run ${runId} is not under way: "npx trialgate show ${runId}" shows its state, "npx trialgate resume ${runId}" continues it`;
+    const message = `run ${runId} is not under way: "npx trialgate show ${runId}" shows its state, and "npx trialgate resume ${runId}" continues it unless it has completed`;
     return new TrialgateError('not_found', message, { cause: error });
   }
   if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {

@@ -1,4 +1,5 @@
-import { Client, Connection } from '@temporalio/client';
+import { getEventListeners } from 'node:events';
+import { Client } from '@temporalio/client';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { openDatabase } from '../../store/database.ts';
@@ -27,22 +28,47 @@ test('who watches a run reads that it is being prepared, and after Ctrl-C that i
   ]);
 });
 
-test('who watches a run whose deployment stops reads so within seconds, and a signal ends the watching at once', async () => {
+/** Asks Temporal as any client does, and counts its questions. */
+class CountingClient extends Client {
+  asked = 0;
+  override withDeadline<R>(deadline: number | Date, question: () => Promise<R>): Promise<R> {
+    this.asked += 1;
+    return super.withDeadline(deadline, question);
+  }
+}
+
+test('a long watching keeps no listener for each of its questions', async () => {
+  vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  vi.spyOn(console, 'error').mockReturnValue();
+  onTestFinished(() => void vi.restoreAllMocks());
+  const stop = new AbortController();
+  const client = new CountingClient({ connection: environment.client.connection });
+  const watching = watchAndPrint({ client, db: store.db }, 'long', {}, stop.signal).catch(() => {});
+  await until(() => client.asked >= 6);
+  expect(getEventListeners(stop.signal, 'abort').length).toBeLessThanOrEqual(2);
+  stop.abort();
+  await watching;
+});
+
+/** A client of a Temporal that never answers. */
+class UnansweredClient extends Client {
+  override withDeadline<R>(): Promise<R> {
+    return new Promise(() => {});
+  }
+}
+
+test('who watches a run whose deployment has stopped reads so, and a signal ends the watching without an answer', async () => {
   const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
   vi.spyOn(console, 'error').mockReturnValue();
   onTestFinished(() => void vi.restoreAllMocks());
-  await store.db.insert(runs).values({ id: 'left', config, reason: 'waiting' });
-  const connection = Connection.lazy({ address: '127.0.0.1:9' });
-  const away = { client: new Client({ connection }), db: openDatabase(store.postgres.url, { maxConnections: 1 }) };
+  const db = openDatabase(store.postgres.url, { maxConnections: 1 });
+  await db.$client.end();
   const stop = new AbortController();
-  const watching = watchAndPrint(away, 'left', {}, stop.signal).catch((error: unknown) => error);
-  const said = (text: string) => written.mock.calls.some(([line]) => String(line).includes(text));
-  await until(() => said('waiting'));
-  await away.db.$client.end();
-  await until(() => said('left: its deployment does not answer'));
+  const client = new UnansweredClient({ connection: environment.client.connection });
+  const watching = watchAndPrint({ client, db }, 'left', {}, stop.signal).catch((error: unknown) => error);
+  await until(() => written.mock.calls.some(([text]) => String(text).includes('left: its deployment does not answer')));
   stop.abort();
   expect(await watching).toMatchObject({ name: 'AbortError' });
-  await connection.close();
 });
 
 const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });

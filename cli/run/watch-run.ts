@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inTime } from '../../activities/sandbox/in-time.ts';
 import { namesRepair, needsOtherModel, OTHER_MODEL_ADVICE } from '../../core/block-advice.ts';
 import { describe } from '../../workflows/describe.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
@@ -26,10 +27,13 @@ const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
 export async function watchRun({ client, db }: DeploymentClients, runId: string, signal: AbortSignal): Promise<void> {
   const line = progressLine();
   const handle = client.workflow.getHandle(runId);
-  /** Null when Temporal does not answer in time. Ends at once at the signal. */
-  const inTime = <T>(question: () => Promise<T>): Promise<T | null> =>
-    client.withAbortSignal(signal, () => client.withDeadline(Date.now() + ANSWER_MS, question)).catch(() => null);
-  const ask = (id: string) => inTime(() => client.workflow.getHandle(id).query<RunStatusReport>('status'));
+  /**
+   * Null when Temporal does not answer in time, or at the signal. The client gets no signal: it adds a listener for each
+   * question and keeps it, and its repeated tries do not heed one.
+   */
+  const answered = <T>(question: () => Promise<T>): Promise<T | null> =>
+    inTime(client.withDeadline(Date.now() + ANSWER_MS, question), ANSWER_MS, signal).catch(() => null);
+  const ask = (id: string) => answered(() => client.workflow.getHandle(id).query<RunStatusReport>('status'));
   let isRecorded = false;
   let iterationsPrinted = 0;
   let warnedAt = Date.now();
@@ -38,11 +42,12 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
   try {
     for (;;) {
       const report = await ask(runId);
-      const progress = await readProgress(db, runId).catch(() => undefined);
+      const progress = await inTime(readProgress(db, runId), ANSWER_MS, signal).catch(() => undefined);
       signal.throwIfAborted();
       if (progress) {
         isRecorded = true;
-        const step = await inTime(() => readStepProgress(client, report));
+        const step = await answered(() => readStepProgress(client, report));
+        signal.throwIfAborted();
         line.show(...progressTexts(runId, progress, report, step));
         // A run that waits has a reason in the store.
         if (progress.reason !== null) await tellOfHolder();
@@ -93,7 +98,7 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
     return report?.reason_type ?? null;
   }
   async function endedEarly(): Promise<boolean> {
-    const description = await inTime(() => handle.describe());
+    const description = await answered(() => handle.describe());
     return description !== null && description.status.name !== 'RUNNING';
   }
   async function reasonOf(): Promise<string> {

@@ -66,11 +66,11 @@ function noSignal({
   return `iteration ${iteration} has no learning signal: ${equal_groups} of ${groups} groups have equal rewards${others}. Choose tasks that the policy solves sometimes, a larger group_size, or filter_groups`;
 }
 
-/** Says how many groups of the newest iteration had equal rewards, if others had not. */
+/** Says how many groups of the newest iteration had equal rewards, where its step learned from the others. */
 function equalGroups(newest: RunRecord['iterations'][number] | undefined): string[] {
-  if (!newest || newest.equal_groups === 0 || newest.equal_groups === newest.groups) return [];
+  if (!newest || newest.equal_groups === 0 || noSignal(newest) !== null) return [];
   const { iteration, equal_groups: equal, groups } = newest;
-  return [`iteration ${iteration}: ${equal} of ${groups} groups had equal rewards, which teach nothing`];
+  return [`iteration ${iteration}: ${equal} of ${groups} groups had equal rewards`];
 }
 
 /** Returns one evaluation as a line. */
