@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { TrialgateError } from '../core/errors.ts';
 import { eachKind } from './each-kind.ts';
 
-type Kind = 'works' | 'missing' | 'unanswering' | 'fails' | 'works too';
+type Kind = 'works' | 'breaks a promise' | 'missing' | 'unanswering' | 'fails' | 'works too';
 
 /** What a kind's start throws. */
 const AT_START: Partial<Record<Kind, Error>> = {
@@ -27,6 +27,8 @@ async function measured(asked: Kind[], cancelAt?: Kind) {
         controller.signal.throwIfAborted();
         if (kind === 'fails') throw new Error('its engine is gone');
         kinds.push(kind);
+        if (kind === 'breaks a promise') return { failed: 1 };
+        if (kind === 'works') return { failed: 0 };
       },
     },
     { signal: controller.signal, report: (line) => reported.push(line) },
@@ -49,6 +51,14 @@ test('a kind for which this machine lacks something is no failure, and one that 
     kinds: ['works'],
     hasFailed: true,
     incomplete: ['unanswering did not start: its engine gives no answer'],
+  });
+});
+
+test('a kind of which something that was tried failed is measured, and counts as a failure', async () => {
+  expect(await measured(['breaks a promise', 'works'])).toEqual({
+    kinds: ['breaks a promise', 'works'],
+    hasFailed: true,
+    incomplete: [],
   });
 });
 

@@ -9,7 +9,7 @@
  * the result says so, and is not in the table. A kind for which this machine lacks something is left out. `--table` tries nothing: it prints the
  * table of docs/sandboxes.md from bench/results/sandbox-conformance*.txt.
  */
-import { testKind } from '../cli/sandbox/test-kind.ts';
+import { testKind, type KindReport } from '../cli/sandbox/test-kind.ts';
 import { EXIT } from '../cli/exit.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { TrialgateError } from '../core/errors.ts';
@@ -40,9 +40,9 @@ async function start(kind: SandboxKind): Promise<void> {
   await openBackend({ kind }, signal);
 }
 
-async function measure(kind: SandboxKind): Promise<void> {
+async function measure(kind: SandboxKind): Promise<KindReport> {
   console.log(`\n${kind}${onFakes.has(kind) ? ON_A_FAKE : ''}`);
-  await testKind(kind, { large: options.large }, signal, console.log);
+  return testKind(kind, { large: options.large }, signal, console.log);
 }
 
 if (options.table) console.log(conformanceTable());

@@ -7,7 +7,7 @@ import { IMAGE_FILES } from '../tasks/plain-dockerfile.ts';
 import { notCopied } from '../tasks/require-regular-files.ts';
 import { placeRepository } from '../repositories/working-copy.ts';
 import type { Mount } from './bubblewrap.ts';
-import { copyFiles, type CopyOptions } from './copy-files.ts';
+import { copyFiles, type CopyOptions, type CopyResult } from './copy-files.ts';
 import type { Image, SandboxBackend } from './backend.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import type { Sandbox } from './empty-sandbox.ts';
@@ -83,35 +83,40 @@ async function copyEnvironment(
   await copyOfTask(task, sandbox, join(task.folder, 'environment'), { ignore: IMAGE_FILES, isOver: true, signal });
 }
 
-/** Copies what the image has in its work folder, without the history of a repository there: it may have commits that the task's commit does not know. */
+/** The settings of a task that say what fits into its sandbox. */
+type Fitting = Pick<FolderTask, 'repository'> & { environment: Pick<FolderTask['environment'], 'storageMb'> };
+
+/** Copies what the image has in its work folder, and returns its size; null when that is empty. It is copied without the history of a repository there: it may have commits that the task's commit does not know. */
 export async function copyImageFiles(
-  task: FolderTask,
+  task: Fitting,
   sandbox: Sandbox,
   image: Image | null,
   signal: AbortSignal | undefined,
-): Promise<void> {
-  if (!image?.files) return;
+): Promise<CopyResult | null> {
+  if (!image?.files) return null;
   const ignore = task.repository?.path === '.' ? ['.git'] : [];
   if (!existsSync(image.files))
     throw new SandboxError(
       `the copy of the image's work folder in ${image.files} is gone: it was removed while it was needed`,
     );
-  await copyOfTask(task, sandbox, image.files, { ignore, keepsLink: () => true, keepsTimes: true, signal });
+  return copyOfTask(task, sandbox, image.files, { ignore, keepsLink: () => true, keepsTimes: true, signal });
 }
 
 async function copyOfTask(
-  { environment }: FolderTask,
+  { environment }: Pick<Fitting, 'environment'>,
   { work }: Sandbox,
   from: string,
   options: CopyOptions,
-): Promise<void> {
+): Promise<CopyResult | null> {
   const limits = { bytes: environment.storageMb * 2 ** 20, entries: 100_000 };
   const copied = await copyFiles(from, work, limits, options).catch((error: NodeJS.ErrnoException) => {
     if (error instanceof RangeError) throw new TrialgateError('bad_input', `${from}: ${error.message}`);
     if (error.code !== 'ENOENT') throw error;
+    return null;
   });
   const skipped = copied?.skipped[0];
   if (skipped !== undefined) throw notCopied(join(from, skipped));
+  return copied;
 }
 
 /**

@@ -23,7 +23,12 @@ it('a sentence holds, fails or is refused as the newest result that tried it say
     `bubblewrap\nOlder.\npassed     0.1 s  ${first}`,
   );
   const section = [
-    ...['bubblewrap', 'Sandboxes.', `passed     0.4 s  ${first}`, `failed   100.0 s  ${second}: it has a: b`],
+    ...[
+      'bubblewrap',
+      'Sandboxes.',
+      `passed     0.4 s  ${first}`,
+      `failed   100.0 s  ${second}: it has a: b\n\ncontainer of its own\n\nand more`,
+    ],
     ...[`skipped    0.0 s  ${third}: this kind says that it cannot`, `error      0.0 s  ${fourth}: no disk`],
   ].join('\n');
   const table = conformanceTable([

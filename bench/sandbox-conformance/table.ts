@@ -10,6 +10,9 @@ const head = z.object({ machine: z.string(), date: z.string() });
 /** Printed after the name of a kind that was tried on a fake. Such a result is not in the table, because it says nothing about a real cluster. */
 export const ON_A_FAKE = ' on a fake cluster';
 
+/** A section begins with the name of its kind. The explanation of a failure may have blank lines too. */
+const BEFORE_A_KIND = new RegExp(`\\n\\n(?=(?:${SANDBOX_KINDS.join('|')})(?:${ON_A_FAKE})?\\n)`);
+
 /** What `bench/sandbox-conformance.ts` printed for one kind. */
 type Result = z.output<typeof head> & { kind: SandboxKind; statement: string; lines: string[] };
 
@@ -41,7 +44,7 @@ const resultFiles = (): string[] =>
 function resultsIn(file: string): Result[] {
   const end = file.indexOf('\n}\n') + 2;
   const provenance = head.parse(JSON.parse(file.slice(0, end)));
-  const sections = file.slice(end).trim().split(/\n\n/);
+  const sections = file.slice(end).trim().split(BEFORE_A_KIND);
   return sections.flatMap((section) => {
     const [kind = '', statement = '', ...lines] = section.split('\n');
     return isSandboxKind(kind) ? [{ ...provenance, kind, statement, lines }] : [];

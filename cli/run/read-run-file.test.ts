@@ -21,3 +21,13 @@ test('of a run file or an agent file that is not there, the refusal names the fi
     refused(`agents: there is no ${at('slover.yaml')}. Did you mean ${at('solver.yaml')}?`),
   );
 });
+
+test('a run file with an alias that names nothing is refused as bad input with its file', async () => {
+  await using place = await temporaryHome();
+  await writeFiles(place.home, { 'run.yaml': 'model: *none\n' });
+  const file = join(place.home, 'run.yaml');
+  await expect(readRunFile(file)).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringMatching(/run\.yaml: Unresolved alias .*none/),
+  });
+});

@@ -1,6 +1,6 @@
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { parseDocument } from 'yaml';
+import { parseDocument, type Document } from 'yaml';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { resolvePaths } from '../../activities/run/resolve-paths.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
@@ -27,7 +27,7 @@ export async function readSettings(path: string): Promise<object> {
   const document = parseDocument(decodeUtf8(bytes, path));
   const [fault] = document.errors;
   if (fault) throw new TrialgateError('bad_input', `${path}: ${fault.message}`);
-  const raw: unknown = document.toJS();
+  const raw = valueOf(document, path);
   if (raw === null || typeof raw !== 'object' || Array.isArray(raw)) {
     throw new TrialgateError(
       'bad_input',
@@ -35,6 +35,16 @@ export async function readSettings(path: string): Promise<object> {
     );
   }
   return raw;
+}
+
+/** An alias can name nothing, or too much. The document alone does not have that as a fault. */
+function valueOf(document: Document, path: string): unknown {
+  try {
+    return document.toJS();
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new TrialgateError('bad_input', `${path}: ${why}`, { cause: error });
+  }
 }
 
 async function whyUnread(path: string): Promise<string> {

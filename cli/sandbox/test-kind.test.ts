@@ -16,8 +16,9 @@ async function fileWith(name: string, text: string): Promise<string> {
   return join(folder, name);
 }
 
+/** The file of a run for `train --iterations`. */
 const runFile = (sandbox: string): Promise<string> =>
-  fileWith('run.yaml', `model: m\niterations: 1\ntasks: [none]\nsandbox: ${sandbox}\n`);
+  fileWith('run.yaml', `model: m\ntasks: [none]\nsandbox: ${sandbox}\n`);
 
 /** Tests a kind, and is cancelled before the first check. Returns what is printed. */
 async function openedBy(named: string | undefined, options: { run?: string; runtime?: string }): Promise<string[]> {
@@ -59,6 +60,19 @@ test('a kind whose sandboxes lack `bash` or `python3` is refused, and no check i
   expect(printed).toEqual(['a kind of my own']);
 });
 
+test('a kind whose function fails is refused as bad input with its file, and told when it was given no settings', async () => {
+  const file = await fileWith('mine.mjs', 'export default ({ region }) => { throw new Error(`no ${region}`); };\n');
+  const run = await runFile('{ kind: mine, region: north }');
+  await expect(openedBy(file, { run })).rejects.toMatchObject({
+    code: 'bad_input',
+    message: `${file}: its function failed: no north`,
+  });
+  await expect(openedBy(file, {})).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringMatching(/mine\.mjs: its function failed: .*region.*It was given no settings: .*--run/),
+  });
+});
+
 test('a kind is tested with the settings of a run file, which names the kind if nothing else does', async () => {
   const kubeconfig = await fileWith('kubeconfig', 'apiVersion: v1\nkind: Config\n');
   vi.stubEnv('KUBECONFIG', kubeconfig);
@@ -74,6 +88,10 @@ test('a run file of another kind, a runtime beside a run file, and neither kind 
     `--run: the sandbox of ${run} is bubblewrap, and the kind to test is slurm`,
   );
   await expect(openedBy('container', { run, runtime: 'runsc' })).rejects.toThrow('--runtime: with --run it is');
+  for (const options of [{}, { run }])
+    await expect(openedBy('./mine.mjs', { ...options, runtime: 'runsc' })).rejects.toThrow(
+      '--runtime: only `container` has runtimes, and the kind is ./mine.mjs',
+    );
   await expect(openedBy(undefined, {})).rejects.toThrow('which kind of sandbox?');
 });
 

@@ -70,11 +70,15 @@ async function openNamed(
   { run, runtime }: Pick<Options, 'run' | 'runtime'>,
   signal: AbortSignal,
 ): Promise<Opened> {
-  if (named !== undefined && !isSandboxKind(named)) return { backend: await openModule(named, run), image: null };
+  if (named !== undefined && !isSandboxKind(named)) {
+    if (runtime !== undefined) throw noRuntimes(named);
+    return { backend: await openModule(named, run), image: null };
+  }
   if (run === undefined) return { backend: await openBackend(settingOf(named, runtime), signal), image: null };
   if (runtime !== undefined)
     throw new TrialgateError('bad_input', '--runtime: with --run it is `sandbox.runtime` of the run file: remove one');
-  const { sandbox } = await readRunFile(run);
+  // A file without `iterations` is one for `train --iterations` and for `evaluate`.
+  const { sandbox } = await readRunFile(run, { iterations: 0 });
   if (named !== undefined && sandbox.kind !== named) throw otherKind(run, sandbox.kind, named);
   return { backend: await openBackend(sandbox, signal), image: imageWithout(sandbox) };
 }
@@ -86,10 +90,12 @@ function settingOf(kind: SandboxKind | undefined, runtime: string | undefined): 
       'which kind of sandbox? Name one of `npx trialgate sandbox list`, a module of your own, or a run file with --run',
     );
   if (runtime === undefined) return { kind };
-  if (kind !== 'container')
-    throw new TrialgateError('bad_input', `--runtime: only \`container\` has runtimes, and the kind is ${kind}`);
+  if (kind !== 'container') throw noRuntimes(kind);
   return { kind, runtime };
 }
+
+const noRuntimes = (kind: string): TrialgateError =>
+  new TrialgateError('bad_input', `--runtime: only \`container\` has runtimes, and the kind is ${kind}`);
 
 const otherKind = (run: string, found: string, expected: string): TrialgateError =>
   new TrialgateError(
@@ -110,6 +116,8 @@ async function ownSettingOf(run: string): Promise<{ kind: string }> {
   throw new TrialgateError('bad_input', `${run}: sandbox: expected the name of a kind, or \`kind\` with its settings`);
 }
 
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
 async function openModule(named: string, run: string | undefined): Promise<SandboxBackend> {
   if (!named.includes('/') && !/\.[mc]?[jt]s$/.test(named))
     throw new TrialgateError(
@@ -119,8 +127,7 @@ async function openModule(named: string, run: string | undefined): Promise<Sandb
   const setting = run === undefined ? undefined : await ownSettingOf(run);
   const file = resolve(named);
   const module: unknown = await import(pathToFileURL(file).href).catch((cause: unknown) => {
-    const why = cause instanceof Error ? cause.message : String(cause);
-    throw new TrialgateError('bad_input', `${file}: it cannot be imported: ${why}`, { cause });
+    throw new TrialgateError('bad_input', `${file}: it cannot be imported: ${messageOf(cause)}`, { cause });
   });
   const make = typeof module === 'object' && module !== null && 'default' in module ? module.default : undefined;
   if (typeof make !== 'function')
@@ -128,7 +135,15 @@ async function openModule(named: string, run: string | undefined): Promise<Sandb
       'bad_input',
       `${file}: its default export is no function: export one that returns a SandboxBackend (activities/sandbox/backend.ts)`,
     );
-  const backend: unknown = await make(setting);
+  let backend: unknown;
+  try {
+    backend = await make(setting);
+  } catch (cause) {
+    const code = cause instanceof TrialgateError ? cause.code : 'bad_input';
+    const given =
+      run === undefined ? '. It was given no settings: they are `sandbox` of a run file, which --run names' : '';
+    throw new TrialgateError(code, `${file}: its function failed: ${messageOf(cause)}${given}`, { cause });
+  }
   if (!isBackend(backend))
     throw new TrialgateError('bad_input', `${file}: its function returns no SandboxBackend: ${missingOf(backend)}`);
   if (run !== undefined && setting?.kind !== backend.kind) throw otherKind(run, setting?.kind ?? '', backend.kind);

@@ -16,8 +16,10 @@ export async function compareView(backend: SandboxBackend, sandbox: Sandbox, com
   const { stdout, stderr } = await backend.run(sandbox, { ...cold, argv });
   const end = stdout.lastIndexOf('\0');
   if (end === -1) return [`cat printed no environment: ${stderr}`];
-  const env = Object.fromEntries(stdout.slice(0, end).split('\0').map(variable));
-  return [...differencesOfEnv(env, view), ...differencesOfMounts(mountsOf(stdout.slice(end + 1)), view)];
+  return [
+    ...differencesOfEnv(variablesIn(stdout.slice(0, end)), view),
+    ...differencesOfMounts(mountsOf(stdout.slice(end + 1)), view),
+  ];
 }
 
 /** Some shells set these for what they start. */
@@ -84,6 +86,15 @@ function mountsOf(text: string): SeenMount[] {
 /** The kernel writes a space of a path as `\040`. */
 const unescaped = (path: string): string =>
   path.replace(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
+
+/** Returns the variables of an environment as the kernel shows it: each ends with a zero byte. */
+export const variablesIn = (environ: string): Record<string, string> =>
+  Object.fromEntries(
+    environ
+      .split('\0')
+      .filter((each) => each !== '')
+      .map(variable),
+  );
 
 function variable(text: string): [string, string] {
   const at = text.indexOf('=');

@@ -1,5 +1,6 @@
 import { TrialgateError } from '../../../core/errors.ts';
 import type { Command, Image, SandboxBackend } from '../backend.ts';
+import { copyImageFiles } from '../create-sandbox.ts';
 import type { Sandbox } from '../empty-sandbox.ts';
 import type { ProcessResult } from '../run-process.ts';
 import { baseEnvironment } from '../sandbox-paths.ts';
@@ -22,8 +23,10 @@ export type Context = {
   /** An empty deployment's folder. */
   home: string;
   signal: AbortSignal;
-  /** Starts an empty sandbox, which the suite removes at the end of the check. */
+  /** Starts a sandbox with the files of its image alone. The suite removes it at the end of the check. */
   start: (name?: string) => Promise<Sandbox>;
+  /** Returns a command with what every program of the checks gets. Its limit of the disk does not count the files of the image. */
+  commandOf: (sandbox: Sandbox, options?: Partial<Command>) => Command;
   /** Runs a bash script in a sandbox. */
   shell: (sandbox: Sandbox, script: string, options?: Partial<Command>) => Promise<ProcessResult>;
 };
@@ -31,12 +34,31 @@ export type Context = {
 /** Generous with time: only a program that is not ended reaches it. */
 export const LIMITS = { seconds: 120, memoryMb: 512, outputBytes: 2 ** 20, processes: 64, cpus: 1, storageMb: 256 };
 
+/** A task without a repository, with the largest disk that an image's work folder may need. */
+const LARGE_IMAGE = { repository: null, environment: { storageMb: 10 * 1024 } };
+/** The disk that one file takes beyond its bytes, at most. */
+const MOST_BLOCK_BYTES = 4096;
+
 /** Makes the context of one check. Disposal removes the check's sandboxes. */
 export function openContext(
   backend: SandboxBackend,
   { home, image, signal }: { home: string; image: Image | null; signal: AbortSignal },
 ): Context & AsyncDisposable {
   const names = new Set<string>();
+  let imageMb = 0;
+  const commandOf: Context['commandOf'] = (sandbox, { limits = LIMITS, ...options } = {}) => {
+    const paths = backend.pathsOf(sandbox);
+    return {
+      argv: [],
+      cwd: paths.work,
+      env: { ...baseEnvironment(backend.pythonOf(sandbox), paths), ...sandbox.image?.env },
+      mounts: [],
+      network: { kind: 'none' },
+      signal,
+      ...options,
+      limits: { ...limits, storageMb: limits.storageMb + imageMb },
+    };
+  };
   return {
     backend,
     home,
@@ -44,22 +66,14 @@ export function openContext(
     start: async (name = `check-${names.size + 1}.1`) => {
       names.add(name);
       const sandbox = await backend.start({ home, name, image });
+      const copied = await copyImageFiles(LARGE_IMAGE, sandbox, image, signal);
+      imageMb = copied === null ? 0 : Math.ceil((copied.bytes + copied.entries * MOST_BLOCK_BYTES) / 2 ** 20);
       await backend.copyIn(sandbox, signal);
       return sandbox;
     },
-    shell: (sandbox, script, options = {}) => {
-      const paths = backend.pathsOf(sandbox);
-      return backend.run(sandbox, {
-        argv: ['bash', '-c', script],
-        cwd: paths.work,
-        env: { ...baseEnvironment(backend.pythonOf(sandbox), paths), ...sandbox.image?.env },
-        limits: LIMITS,
-        mounts: [],
-        network: { kind: 'none' },
-        signal,
-        ...options,
-      });
-    },
+    commandOf,
+    shell: (sandbox, script, options) =>
+      backend.run(sandbox, commandOf(sandbox, { argv: ['bash', '-c', script], ...options })),
     [Symbol.asyncDispose]: async () => {
       for (const name of names) await backend.destroy(home, name);
     },
