@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { inTime } from '../../activities/sandbox/in-time.ts';
 import { namesRepair, needsOtherModel, OTHER_MODEL_ADVICE } from '../../core/block-advice.ts';
+import { inTime } from '../../core/in-time.ts';
 import { describe } from '../../workflows/describe.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { progressLine } from '../progress.ts';

@@ -3,9 +3,9 @@ import { join } from 'node:path';
 import Docker from 'dockerode';
 import { z } from 'zod';
 import { TrialgateError } from '../../../core/errors.ts';
+import { inTime } from '../../../core/in-time.ts';
 import type { Capabilities } from '../backend.ts';
 import { SandboxError } from '../errors.ts';
-import { inTime } from '../in-time.ts';
 
 /** An engine of this host that speaks Docker's API, and what its answers depend on. */
 export type Engine = {

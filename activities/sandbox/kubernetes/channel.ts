@@ -2,9 +2,9 @@ import { stringify } from 'node:querystring';
 import { PassThrough, type Readable } from 'node:stream';
 import { WebSocketHandler } from '@kubernetes/client-node/dist/web-socket-handler.js';
 import { z } from 'zod';
+import { inTime } from '../../../core/in-time.ts';
 import { raceAbort } from '../../../core/race-abort.ts';
 import { SandboxError } from '../errors.ts';
-import { inTime } from '../in-time.ts';
 import { failure, parsedJson, type Cluster } from './cluster.ts';
 
 /** Load balancers before an API server close connections that are silent. */

@@ -2,9 +2,9 @@ import { ApiException, CoreV1Api, KubeConfig, NetworkingV1Api } from '@kubernete
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { TrialgateError } from '../../../core/errors.ts';
+import { inTime } from '../../../core/in-time.ts';
 import type { SandboxSetting } from '../../../core/run-config/sandbox.ts';
 import { SandboxError } from '../errors.ts';
-import { inTime } from '../in-time.ts';
 import { EVERY_SANDBOX, networkPolicy, POLICY } from './manifests.ts';
 
 export type KubernetesSetting = Extract<SandboxSetting, { kind: 'kubernetes' }>;
