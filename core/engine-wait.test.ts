@@ -14,8 +14,8 @@ const call = (given: Partial<TimedCall>): TimedCall => ({
 /** A call that was served well: 100 tokens a second after 0.1 s. */
 const served = (given: Partial<TimedCall> = {}) => call({ first: 0.1, end: 100, tokens: 10_000, ...given });
 /** A pool that makes 100 tokens a second, and the first one in 0.25 s. */
-const usual: Usual = { token: 0.01, firstToken: 0.25, wholeReply: 10, streamsWhole: false };
-const UNKNOWN: Usual = { token: null, firstToken: null, wholeReply: null, streamsWhole: false };
+const usual: Usual = { token: 0.01, firstToken: 0.25, wholeReply: 10, wholeTokens: 1000, streamsWhole: false };
+const UNKNOWN: Usual = { token: null, firstToken: null, wholeReply: null, wholeTokens: null, streamsWhole: false };
 const wait = (own: TimedCall[], others: TimedCall[] = [], given: Usual = usual, now = 100) =>
   engineWait(own, { others, usual: given, now });
 
@@ -57,15 +57,17 @@ test('a pool that has answered nobody makes its trials wait all the time', () =>
 });
 
 test('a pool that is slow as a whole makes its trials wait beyond five seconds for a first token, and half a second for each token', () => {
-  const slow: Usual = { token: 5, firstToken: 60, wholeReply: 500, streamsWhole: false };
+  const slow: Usual = { token: 5, firstToken: 60, wholeReply: 500, wholeTokens: 100, streamsWhole: false };
   expect(wait([call({ first: 5, end: 100, tokens: 20 })], [], slow).seconds).toBe(85);
   expect(wait([call({})], [], slow).seconds).toBe(95);
+  // A reply that comes whole has its tokens only when it has ended.
+  expect(wait([call({ stream: false })], [call({ stream: false })], slow)).toEqual({ seconds: 50, isShared: true });
 });
 
 test('where streams come whole, one waits only once it takes far longer than such replies do', () => {
   const long = served({ first: 20, end: 20, tokens: 2000 });
   const whole = usualOf([long, long, long]);
-  expect(whole).toEqual({ token: 0.01, firstToken: null, wholeReply: 20, streamsWhole: true });
+  expect(whole).toEqual({ token: 0.01, firstToken: null, wholeReply: 20, wholeTokens: 2000, streamsWhole: true });
   expect(wait([call({ end: 79 })], [], whole).seconds).toBe(0);
   expect(wait([call({})], [], whole).seconds).toBe(20);
 });
@@ -74,7 +76,7 @@ test('what is usual is read from replies with tokens, without grammars', () => {
   const calls = [served(), served({ isConstrained: true, first: 90 }), call({ first: 50, end: 50, tokens: 1 })];
   const { token, firstToken, ...rest } = usualOf(calls);
   expect([token, firstToken]).toEqual([expect.closeTo(0.00999, 5), 0.1]);
-  expect(rest).toEqual({ wholeReply: null, streamsWhole: false });
+  expect(rest).toEqual({ wholeReply: null, wholeTokens: null, streamsWhole: false });
   expect(usualOf([])).toEqual(UNKNOWN);
 });
 

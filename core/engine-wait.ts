@@ -22,6 +22,8 @@ export type Usual = {
   firstToken: number | null;
   /** Seconds of a reply that comes whole. */
   wholeReply: number | null;
+  /** The tokens of such a reply. */
+  wholeTokens: number | null;
   /** True when streams come whole too, as where the engine's parser needs all of a reply. */
   streamsWhole: boolean;
 };
@@ -67,6 +69,7 @@ export function usualOf(calls: readonly TimedCall[]): Usual {
     ]),
     firstToken: median(streamed.map(({ start, first }) => (first ?? start) - start)),
     wholeReply: median(whole.map(({ start, end }) => (end ?? start) - start)),
+    wholeTokens: median(whole.map(({ tokens }) => tokens)),
     streamsWhole: streams.filter(cameWhole).length * 2 > streams.length,
   };
 }
@@ -108,7 +111,8 @@ function waitsOf(call: TimedCall, usual: Usual, now: number): Interval[] {
   const expected = isWhole
     ? call.tokens > 0
       ? call.tokens * perToken
-      : TIMES_USUAL * (usual.wholeReply ?? 0)
+      : // In a pool that is slow as a whole, what is usual is slow too, and replies that are still awaited are not in it.
+        Math.min(TIMES_USUAL * (usual.wholeReply ?? 0), MOST_SECONDS_PER_TOKEN * (usual.wholeTokens ?? 0))
     : call.first === null
       ? Math.min(TIMES_USUAL * (usual.firstToken ?? 0), MOST_SECONDS_TO_FIRST)
       : 0;

@@ -1,6 +1,7 @@
 import { readdir, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
+import { meantPath } from '../../core/nearest-path.ts';
 import type { RowsSource } from '../../core/run-config/task-source.ts';
 import { isRowsFile, readFile, type NumberedRow } from './formats/index.ts';
 import { downloadDataset } from './hub.ts';
@@ -46,7 +47,7 @@ async function* filesOf(source: RowsSource, cache: string): AsyncGenerator<strin
   if (/^(?:[\w.-]+\/)?[\w.-]+$/.test(rows) && !isRowsFile(rows)) return yield* downloadDataset(source, cache);
   throw new TrialgateError(
     'bad_input',
-    `tasks: there is no file or folder ${rows}, and a dataset on the hub is called owner/name`,
+    `tasks: there is no file or folder ${rows}, and a dataset on the hub is called owner/name${await meantPath(rows)}`,
   );
 }
 

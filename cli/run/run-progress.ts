@@ -64,7 +64,7 @@ export function progressTexts(
   report: Pick<RunStatusReport, 'phase' | 'waits_for'> | null,
   step: string | null = null,
 ): [line: string, short: string] {
-  const phase = report?.phase ?? status;
+  const phase = status === 'blocked' ? status : (report?.phase ?? status);
   // The first trials come after the longest wait: the trainer and the engines load the model.
   const waits = counts === '' && report?.waits_for ? `waits for ${report.waits_for}` : '';
   // A publication has few phases and may take minutes. A train step says something new with every pack.
@@ -78,7 +78,7 @@ export function progressTexts(
   if (reason?.startsWith('waiting for ')) return [`${runId}: ${reason}`, `${runId}: ${reason}`];
   return [
     `${runId}: ${where}${after(reason ?? (doing || counts || waits))}`,
-    `${runId}: ${reason === null ? `${where}${after(short)}` : `${title}, ${reason}`}`,
+    `${runId}: ${where}${after(reason ?? short)}`,
   ];
 }
 

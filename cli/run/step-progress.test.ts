@@ -82,6 +82,9 @@ test('a step whose trainer failed says nothing while it waits for its next attem
 
 test('a step without packs is named by what it does, and a publication by its engine', () => {
   expect(stepText({ phase: 'write checkpoint' })).toBe('write checkpoint');
+  expect(stepText({ phase: 'train', update: 2, updates: 4, pack: 1, packs: 1 })).toBe(
+    'train, update 2 of 4, pack 1 of 1',
+  );
   expect(stepText({ phase: 'optimizer', epoch: 1 })).toBe('optimizer, epoch 2');
   expect(stepText({ phase: 'load weights', replica: 'http://e:8000' })).toBe('load weights, http://e:8000');
 });

@@ -8,6 +8,8 @@ import type { RunStatusReport } from '../../workflows/messages.ts';
 const heartbeat = z.object({
   phase: z.string(),
   epoch: z.number().optional(),
+  update: z.number().optional(),
+  updates: z.number().optional(),
   pack: z.number().optional(),
   packs: z.number().optional(),
   tokens: z.number().optional(),
@@ -50,10 +52,11 @@ async function readHeartbeat(client: Client, workflowId: string): Promise<Heartb
 }
 
 /** Returns a heartbeat as text: "train, pack 3 of 12, 41,022 tokens". */
-export function stepText({ phase, epoch, pack, packs, tokens, replica }: Heartbeat): string {
+export function stepText({ phase, epoch, update, updates = 1, pack, packs, tokens, replica }: Heartbeat): string {
   return [
     phase,
     ...(epoch ? [`epoch ${epoch + 1}`] : []),
+    ...(update !== undefined && updates > 1 ? [`update ${update} of ${updates}`] : []),
     ...(pack !== undefined && packs !== undefined ? [`pack ${pack} of ${packs}`] : []),
     ...(!tokens ? [] : [`${tokens.toLocaleString('en')} tokens`]),
     ...(replica === undefined ? [] : [replica]),

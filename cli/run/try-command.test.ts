@@ -59,7 +59,7 @@ test('the command exits with 4 for a trial none of whose calls got a reply, alth
   const { code, text } = await tried(GRADED, '--agent', join('HOME', 'agents/goes-on.yaml'));
   expect(code).toBe(EXIT.failed);
   expect(text).toContain('outcome scored');
-  expect(text).toMatch(/no sample: the agent goes-on got no reply: engine_400/);
+  expect(text).toMatch(/no sample: the agent "goes-on" got no reply: engine_400/);
 });
 
 test('the command exits with 4 for a trial whose agent crashed', async () => {

@@ -48,7 +48,9 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
         isRecorded = true;
         const step = await answered(() => readStepProgress(client, report));
         signal.throwIfAborted();
-        line.show(...progressTexts(runId, progress, report, step));
+        // The reason for which a run ended is in the error.
+        if (progress.status === 'completed' || !ENDED.includes(progress.status))
+          line.show(...progressTexts(runId, progress, report, step));
         // A run that waits has a reason in the store.
         if (progress.reason !== null) await tellOfHolder();
         iterationsPrinted = await printIterations(iterationsPrinted);

@@ -18,7 +18,7 @@ export const slowEngineWarnings = (speeds: readonly EngineSpeed[]): string[] =>
         ? ''
         : `, and ${waiting} of its calls wait for their first token, the longest for ${Math.round(longest_wait)} s`;
     return [
-      `the engine ${engine} ${makes}${waits}. The waits of its trials do not count to their time (docs/run-file.md, "Waits for the engine"). Look at its log (\`npx trialgate logs\`), at what else uses its machine, at its dtype (bfloat16 is slow on processors without AVX-512), and at how many trials run at once (max_concurrent_trials)`,
+      `the engine ${engine} ${makes}${waits}. The waits of its trials do not count towards their time (docs/run-file.md, "Waits for the engine"). Look at its log (\`npx trialgate logs\`), at what else uses its machine, at its dtype (bfloat16 is slow on processors without AVX-512), and at how many trials run at once (max_concurrent_trials)`,
     ];
   });
 

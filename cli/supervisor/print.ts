@@ -4,7 +4,10 @@ import { readState, type StackState } from './state.ts';
 /** Returns the recorded state, corrected by which processes live, because a killed supervisor cannot record its end. */
 export function currentState(home: string): StackState | null {
   const state = readState(home);
-  if (!state || state.status === 'stopped' || state.status === 'failed' || isAlive(state.supervisor)) return state;
+  if (!state || state.status === 'failed') return state;
+  // Its notes are of a deployment that runs, such as its ports.
+  if (state.status === 'stopped') return { ...state, notes: [] };
+  if (isAlive(state.supervisor)) return state;
   const components = state.components.map((each) => {
     const left = each.process !== null && isAlive(each.process);
     const detail = left ? 'still running after its supervisor was killed' : null;
@@ -14,10 +17,7 @@ export function currentState(home: string): StackState | null {
     ...state,
     status: 'stopped',
     components,
-    notes: [
-      ...state.notes,
-      'the supervisor was killed: `npx trialgate up` starts it again, `npx trialgate down` ends what is left',
-    ],
+    notes: ['the supervisor was killed: `npx trialgate up` starts it again, `npx trialgate down` ends what is left'],
   };
 }
 

@@ -130,7 +130,7 @@ def optimize(
     first = next(set(indices) for _, indices in passes if any(i in learned for i in indices))
     later = [c for c in learned.values() if c.sample not in first]
     proximal.measure(state.policy, later, pack_tokens, progress, world)
-    for epoch, indices in passes:
+    for update, (epoch, indices) in enumerate(passes, start=1):
         shares = np.zeros(len(prepared.samples))
         samples = [prepared.samples[i] for i in indices]
         shares[indices] = token_shares(samples, settings.loss_agg_mode, settings.loss_scale_factor)
@@ -150,7 +150,15 @@ def optimize(
             for each in rounds:
                 for pack in passes_of(each, state.policy, prefixes):
                     done += 1
-                    progress.show("train", epoch=epoch, pack=done, packs=packs, tokens=tally.computed + part.computed)
+                    progress.show(
+                        "train",
+                        epoch=epoch,
+                        update=update,
+                        updates=len(passes),
+                        pack=done,
+                        packs=packs,
+                        tokens=tally.computed + part.computed,
+                    )
                     if pack is None:
                         state.policy.idle(backward=True)
                     else:

@@ -115,9 +115,9 @@ def test_progress_is_logged_at_each_new_phase_and_every_few_seconds_in_one(monke
         progress = Progress(lambda text: log.info("%s", text))
         progress.show("read batch")
         for pack in range(1, 6):
-            progress.show("train", epoch=0, pack=pack, packs=5, tokens=1000 * pack)
+            progress.show("train", epoch=0, update=2, updates=4, pack=pack, packs=5, tokens=1000 * pack)
             now[0] += LOG_SECONDS / 2
-    lines = ["read batch", *(f"train, pack {n} of 5, {n},000 tokens" for n in (1, 3, 5))]
+    lines = ["read batch", *(f"train, update 2 of 4, pack {n} of 5, {n},000 tokens" for n in (1, 3, 5))]
     # torch logs from the thread of a checkpoint that the test before this one saved.
     assert [record.message for record in caplog.records if record.name == log.name] == lines
 

@@ -70,6 +70,9 @@ def text_of(state: dict[str, float | int | str]) -> str:
     parts = [str(numbers.pop("phase"))]
     if epoch := numbers.pop("epoch", 0):
         parts.append(f"epoch {epoch + 1}")
+    update, updates = numbers.pop("update", 1), numbers.pop("updates", 1)
+    if updates != 1:
+        parts.append(f"update {update} of {updates}")
     if "pack" in numbers and "packs" in numbers:
         parts.append(f"pack {numbers.pop('pack')} of {numbers.pop('packs')}")
     if "tokens" in numbers:

@@ -118,12 +118,18 @@ async function start(spec: WarmProcessSpec, signal: AbortSignal): Promise<ForkSe
   } catch (error) {
     if (!(error instanceof ForkServerError)) throw error;
     if (signal.aborted) return null;
-    const { argv } = spec.forkServer;
     console.warn(
-      `the agent ${argv.slice(-2).join(':')} starts cold: each trial imports its module itself. Results are the same, starts take longer. The reason: ${error.message}`,
+      `the agent ${agentOf(spec.forkServer)} starts cold: each trial imports its module itself. Results are the same, starts take longer. The reason: ${error.message}`,
     );
     return null;
   }
+}
+
+/** Returns the function as a person named it: by its file on the host. */
+function agentOf({ argv, mounts }: WarmProcessSpec['forkServer']): string {
+  const [file = '', name = ''] = argv.slice(-2);
+  const mount = mounts.find(({ inside }) => file.startsWith(`${inside}/`));
+  return `${mount ? mount.host + file.slice(mount.inside.length) : file}:${name}`;
 }
 
 async function end({ idle, server, stop }: Entry): Promise<void> {

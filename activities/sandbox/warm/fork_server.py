@@ -503,7 +503,10 @@ def prepare(settings: Settings) -> Callable[[], None]:
     if read:
         names = ", ".join(sorted(read))
         what = f"its import reads {names} (first in {next(iter(read.values()))}), of which each trial has its own"
-        raise LookupError(f"{what}: read it in the function, or import the library that does so there")
+        raise LookupError(
+            f"{what}. If that is a line of yours, read it in the function; if it is one of a library, "
+            "say `warm: false` in the agent's file, which changes nothing but ends this message"
+        )
     if opened := open_descriptors() - before:
         left = ", ".join(sorted(opened))
         raise LookupError(f"it leaves {left} open, which all trials would share: open it in the function")
