@@ -154,7 +154,9 @@ test('a folder without the split is refused, and the message lists what there is
 
 test('a file that does not exist is refused, with the one that was probably meant', async () => {
   await write('near/train.jsonl', '{"a": 1}');
-  await expect(read({ rows: join(folder, 'near/trian.jsonl') })).rejects.toThrow(/Did you mean .*near\/train\.jsonl\?$/);
+  await expect(read({ rows: join(folder, 'near/trian.jsonl') })).rejects.toThrow(
+    /Did you mean .*near\/train\.jsonl\?$/,
+  );
   await expect(read({ rows: join(folder, 'nowhere.jsonl') })).rejects.toThrow(/there is no file or folder .*nowhere/);
 });
 
