@@ -11,10 +11,11 @@ const PRODUCT = '{core,store,gateway,activities,workflows,cli,deploy,clients,gpu
 const isTest = (file: string) => /\.test\.ts$|_test\.py$|(?:^|\/)(?:node_modules|tests)\//.test(file);
 const withoutComments = (text: string) => text.replaceAll(/\/\*[\s\S]*?\*\/|^\s*(?:\/\/|#).*$/gm, '');
 
-/** Help texts, which have `openai+` as their example. */
+/** Help texts, which have `openai+` as their example, and mlflow's name of a format of messages. */
 const EXAMPLES = [
   ...['evaluate', 'relay-worker', 'try'].map((verb) => `cli/commands/${verb}.ts`),
   'cli/config/settings.ts',
+  'cli/log/trial-trace.ts',
 ];
 
 test.each(NAMED)(
