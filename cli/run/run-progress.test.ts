@@ -5,7 +5,7 @@ const preparing = { status: 'running', reason: null, title: 'preparing', trials:
 const report = { phase: 'publish', waits_for: 'the trainer to load the model' };
 
 test('a run that has no trial yet says what it waits for', () => {
-  const text = 'r: preparing, publish (the first): waits for the trainer to load the model';
+  const text = 'r: preparing, first publication: waits for the trainer to load the model';
   expect(progressTexts('r', preparing, report)).toEqual([text, text]);
 });
 
@@ -28,8 +28,8 @@ test('a run that is being prepared says so once', () => {
 test('a run that publishes says what the publisher does, also in the log', () => {
   const loading = progressTexts('r', preparing, report, 'load weights, http://e:8000');
   expect(loading).toEqual([
-    'r: preparing, publish (the first): load weights, http://e:8000',
-    'r: preparing, publish (the first): load weights',
+    'r: preparing, first publication: load weights, http://e:8000',
+    'r: preparing, first publication: load weights',
   ]);
 });
 
@@ -67,7 +67,7 @@ test('the names of the trainer’s phases are explained after what they say, whi
     'r: iteration 0, train: proximal, pack 3 of 12 (log-probabilities before the step)',
   );
   expect(progressTexts('r', preparing, report, 'start ranks')[1]).toBe(
-    "r: preparing, publish (the first): start ranks (the trainer's processes)",
+    "r: preparing, first publication: start ranks (the trainer's processes)",
   );
 });
 

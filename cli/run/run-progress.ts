@@ -87,7 +87,7 @@ function titleAndPhase(title: string, phase: string): string {
   if (title === phase || phase === 'completed') return phase;
   if (phase === 'evaluation' && title.startsWith('evaluating')) return title;
   // Before the first trial, the trainer loads the model and the engines get it.
-  return `${title}, ${phase}${title === PREPARING && phase === 'publish' ? ' (the first)' : ''}`;
+  return `${title}, ${title === PREPARING && phase === 'publish' ? 'first publication' : phase}`;
 }
 
 /** A step's text begins with its own phase, which may be the run's. */

@@ -1,8 +1,9 @@
+import { eq } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
-import { runs } from '../../store/schema.ts';
+import { runs, trials } from '../../store/schema.ts';
 import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { show } from './show.ts';
@@ -37,6 +38,14 @@ test.each([
   const refused = { trialId, engine, reason, status: 'failed', httpStatus: 400, fault: 'request' } as const;
   await recordCalls(store.db, [callRecord(refused), callRecord(refused)]);
   expect((await printed(trialId)).split(how)).toHaveLength(2);
+});
+
+test('a transcript shows a reward that is a sum of decimals without the digits that nobody wrote', async () => {
+  const rewards = { short: -1.25, correct: 0.1 + 0.7 };
+  await openAttempt(store.db, { trialId: 'decimals', attempt: 1 });
+  await store.db.update(trials).set({ outcome: 'scored', rewards }).where(eq(trials.id, 'decimals'));
+  expect(rewards.correct).not.toBe(0.8);
+  expect(await printed('decimals')).toContain('short -1.25   correct 0.8');
 });
 
 test('a transcript lists the tools of a request as sent, where they change, and says once that the model was shown none', async () => {

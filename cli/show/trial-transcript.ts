@@ -76,11 +76,15 @@ async function nameOf(db: Database, { runId, agent }: Pick<typeof trials.$inferS
   return agentName(agents, agent);
 }
 
+/** Sums of decimals end in digits that nobody wrote: 0.1 + 0.7 is 0.7999999999999999. */
+const withoutTail = (reward: number): number => Number(reward.toPrecision(12));
+
 /** Returns the trial's conversation. Each call shows only the messages that the call before it lacks. */
 export function transcript(trial: TrialRecord): string {
   const rewards = Object.entries(trial.rewards ?? {}).map(([name, value]) => {
     const turns = trial.turnRewards?.[name];
-    return turns ? `${name} ${value} (by turn ${turns.join(', ')})` : `${name} ${value}`;
+    const sum = `${name} ${withoutTail(value)}`;
+    return turns ? `${sum} (by turn ${turns.map(withoutTail).join(', ')})` : sum;
   });
   const lines = [`trial ${trial.id}   task ${trial.task?.split('/').at(-1) ?? '–'}   agent ${trial.agent_name ?? '–'}`];
   lines.push(
