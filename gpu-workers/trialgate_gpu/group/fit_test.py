@@ -97,14 +97,16 @@ def test_the_ranks_of_a_cpu_share_the_main_memory_of_their_host(offload):
         assert (what_lacks(model, Ranks(CPU, 2, 2, BF16, 100, offload), room) is None) == fits
 
 
-def test_main_memory_has_room_for_the_whole_model_that_the_first_rank_reads(monkeypatch):
+@pytest.mark.parametrize(("ranks", "reads_it_whole"), [(1, True), (4, False)])
+def test_main_memory_has_room_for_the_whole_model_where_one_rank_reads_it(monkeypatch, ranks, reads_it_whole):
     # The state of an adapter is small.
     model, gpu = shapes_of(lora=ADAPTER), SimpleNamespace(total_memory=1 << 40)
     read = 2 * sum(each.numel() for each in model.parameters())
-    assert read > sum(main_memory(model, 4, BF16, offload=False).values()) * 4
+    assert read > sum(main_memory(model, ranks, BF16, offload=False).values()) * ranks
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
-    for room, fits in ((read, True), (read - 1, False)):
-        assert (what_lacks(model, Ranks(torch.device("cuda", 0), 4, 4, BF16, 100), room) is None) == fits
+    of_ranks = Ranks(torch.device("cuda", 0), ranks, ranks, BF16, 100)
+    assert what_lacks(model, of_ranks, read) is None
+    assert (what_lacks(model, of_ranks, read - 1) is None) != reads_it_whole
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_sum(tmp_path, monkeypatch):
