@@ -109,11 +109,13 @@ class ShardedPolicy(Policy):
     def _fill(self, source: WeightSource | None, device: torch.device) -> None:
         """Gives every rank its part of the weights that rank 0 has read, and all buffers."""
         self.core.to_empty(device=device)
+        # Sent as they are stored, weights in bfloat16 take half as much as those that are kept.
+        dtypes = self.world.of_first({} if source is None else source.dtypes)
         for name, parameter in self.model.named_parameters():
             if source is None:
-                full = torch.empty(parameter.shape, dtype=parameter.dtype, device=self.device)
+                full = torch.empty(parameter.shape, dtype=dtypes[name], device=self.device)
             else:
-                full = source.weight(name).to(self.device, parameter.dtype)
+                full = source.weight(name).to(self.device)
             part = distribute_tensor(full, self.mesh, parameter.placements)
             parameter.to_local().copy_(part.to_local())
             del full, part

@@ -26,6 +26,7 @@ class WeightSource(Protocol):
     """`buffers` are those of the loaded model."""
 
     buffers: dict[str, torch.Tensor]
+    dtypes: dict[str, torch.dtype]
 
     def weight(self, name: str) -> torch.Tensor:
         """Returns a parameter, by the name that it has in the model with its adapter."""
@@ -38,6 +39,7 @@ class _Loaded:
             add_adapter(model, lora)
         self.buffers = dict(model.named_buffers())
         self._weights = dict(model.named_parameters())
+        self.dtypes = {name: each.dtype for name, each in self._weights.items()}
 
     def weight(self, name: str) -> torch.Tensor:
         return self._weights[name].detach()
@@ -52,6 +54,7 @@ class _Files:
             add_adapter(model, lora)
         self.buffers = dict(model.named_buffers())
         self._weights = dict(model.named_parameters())
+        self.dtypes = {name: each.dtype for name, each in self._weights.items()}
         self._stored = stored
 
     def weight(self, name: str) -> torch.Tensor:
