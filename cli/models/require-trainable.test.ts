@@ -28,7 +28,15 @@ async function checked(settings: Record<string, unknown>, size: Record<string, u
     ports: {},
     engines: [],
     settings: null,
-    ranks: { device: 'cpu', dtype: 'float32', count: 1, offload: false, gpus: null },
+    ranks: {
+      device: 'cpu',
+      dtype: 'float32',
+      count: 1,
+      offload: false,
+      recompute: false,
+      packTokens: null,
+      gpus: null,
+    },
     notes: [],
     components: [{ name: 'gpu-worker', status: 'ready', ...about }],
   });
@@ -54,6 +62,12 @@ withPython(
     );
   },
 );
+
+withPython('a run whose calls may be longer than the trainer has memory for is refused before it starts', async () => {
+  await expect(checked({ max_prompt_length: 2 ** 36 })).rejects.toThrow(
+    /does not fit on 1 rank\(s\) with a sequence of 68,719,476,864 tokens: .*GiB activations.* of which at most [\d,]+ tokens fit/,
+  );
+});
 
 withPython('a trainer server that is away is refused before a run starts, with its address', async () => {
   const nobody = await holdFreePort('127.0.0.1');

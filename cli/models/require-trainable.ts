@@ -9,7 +9,17 @@ import { onlyGpus } from '../supervisor/gpus.ts';
 import { livingState } from '../supervisor/state.ts';
 import { cachedModel } from './hub-cache.ts';
 
-type Trained = Pick<RunConfig, 'model' | 'trainer_server' | 'lora_rank' | 'lora_alpha' | 'target_modules' | 'seed'>;
+type Trained = Pick<
+  RunConfig,
+  | 'model'
+  | 'trainer_server'
+  | 'lora_rank'
+  | 'lora_alpha'
+  | 'target_modules'
+  | 'seed'
+  | 'max_prompt_length'
+  | 'max_response_length'
+>;
 type Where = Pick<Deployment, 'home' | 'trainer_keys'>;
 
 /** The exit code of `gpu-workers/trialgate_gpu/check_trainer.py` for a run that cannot be trained. Any other failure is no reason against a run. */
@@ -26,10 +36,12 @@ export async function requireTrainable(config: Trained, deployment: Where, signa
   const here = livingState(deployment.home);
   const hasGpuWorker = here?.components.some(({ name }) => name === 'gpu-worker') ?? false;
   const { model, trainer_server, lora_rank, lora_alpha, target_modules, seed } = config;
+  const { max_prompt_length, max_response_length } = config;
   const folder = isAbsolute(model) ? model : cachedModel(model, deployment.home);
   if (trainer_server === null ? folder === null || !existsSync(folder) : !hasGpuWorker) return;
   const ranks = hasGpuWorker ? here?.ranks : null;
-  const settings = JSON.stringify({ trainer_server, lora_rank, lora_alpha, target_modules, seed });
+  const adapter = { lora_rank, lora_alpha, target_modules, seed };
+  const settings = JSON.stringify({ trainer_server, ...adapter, max_prompt_length, max_response_length });
   const command = [
     INSTALLS.python,
     '-m',
@@ -39,6 +51,8 @@ export async function requireTrainable(config: Trained, deployment: Where, signa
   ];
   if (ranks) command.push('--device', ranks.device, '--ranks', String(ranks.count));
   if (ranks?.offload) command.push('--cpu-offload');
+  if (ranks?.recompute) command.push('--activation-checkpointing');
+  if (ranks?.packTokens) command.push('--pack-tokens', String(ranks.packTokens));
   const { code, stdout } = await capture(command, signal, {
     PYTHONPATH: INSTALLS.gpuWorkers,
     // The deployment may have been started with other settings than this verb has.

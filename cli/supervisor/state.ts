@@ -27,6 +27,10 @@ const ranksState = z.object({
   dtype: z.enum(['bfloat16', 'float32']),
   count: z.number(),
   offload: z.boolean(),
+  /** Absent from releases that did not record them. */
+  recompute: z.boolean().default(false),
+  /** Null for the trainer's default. */
+  packTokens: z.number().nullable().default(null),
   /** The GPUs that the ranks see; null for all. */
   gpus: z.array(z.string()).nullable().default(null),
 });

@@ -23,8 +23,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from .backends.tinker.client import TinkerClient
 from .backends.tinker.keys import is_readable_here
 from .backends.tinker.model import open_session
+from .device import default_pack_tokens
 from .errors import GpuWorkerError
-from .group.fit import how_to_fit, total_main_memory, what_lacks
+from .group.fit import Ranks, total_main_memory, what_lacks
 from .lora import Lora, add_adapter
 from .progress import Progress
 from .settings import TrainerServer
@@ -49,11 +50,19 @@ def check_server(model: str, server: TrainerServer) -> None:
 
 
 def check_model(
-    folder: Path, settings: Mapping[str, Any], on: str | None = None, ranks: int = 1, *, offload: bool = False
+    folder: Path,
+    settings: Mapping[str, Any],
+    on: str | None = None,
+    ranks: int = 1,
+    *,
+    offload: bool = False,
+    recompute: bool = False,
+    pack_tokens: int | None = None,
 ) -> None:
     """Raises `BadModel` when the trainer does not support the model, `BadSettings` when it lacks a named layer.
 
-    Raises `DoesNotFit` when `ranks` processes on the device `on` of this machine need more memory than there is.
+    Raises `DoesNotFit` when `ranks` processes on the device `on` of this machine need more memory than there is, for
+    packs of `pack_tokens`, or for a call as long as `max_prompt_length` and `max_response_length` of `settings` allow.
     """
     try:
         # The trainer runs no code of a model. Without this, transformers asks a person.
@@ -72,9 +81,15 @@ def check_model(
         # This program may see other GPUs than the ranks, which say so themselves when they start.
         return
     device = torch.device("cuda", 0) if on == "cuda" else torch.device("cpu")
-    # What other programs and an earlier run's model occupy now may be free when this run loads its own.
-    if what := what_lacks(model, device, ranks, ranks, torch.bfloat16, total_main_memory(), offload=offload):
-        raise GpuWorkerError("DoesNotFit", f"{what}; {how_to_fit(device, offload=offload)}")
+    pack = pack_tokens or default_pack_tokens(device)
+    longest = settings.get("max_prompt_length", 0) + settings.get("max_response_length", 0)
+    for tokens, is_sequence in ((pack, False), (longest, True)):
+        if is_sequence and tokens <= pack:
+            continue
+        of_ranks = Ranks(device, ranks, ranks, torch.bfloat16, tokens, offload, recompute, is_sequence)
+        # What other programs and an earlier run's model occupy now may be free when this run loads its own.
+        if what := what_lacks(model, of_ranks, total_main_memory()):
+            raise GpuWorkerError("DoesNotFit", what)
 
 
 def main() -> None:
@@ -83,14 +98,24 @@ def main() -> None:
     parser.add_argument("settings", type=json.loads)
     parser.add_argument("--device", choices=["cpu", "cuda"])
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--pack-tokens", type=int)
     parser.add_argument("--cpu-offload", action="store_true")
+    parser.add_argument("--activation-checkpointing", action="store_true")
     given = parser.parse_args()
     try:
         if server := given.settings.get("trainer_server"):
             check_server(given.model, TrainerServer(**server))
         else:
             folder = Path(given.model)
-            check_model(folder, given.settings, given.device, given.ranks, offload=given.cpu_offload)
+            check_model(
+                folder,
+                given.settings,
+                given.device,
+                given.ranks,
+                offload=given.cpu_offload,
+                recompute=given.activation_checkpointing,
+                pack_tokens=given.pack_tokens,
+            )
     except GpuWorkerError as error:
         print(error)
         sys.exit(REFUSED)

@@ -130,7 +130,8 @@ def copy_side_files(source: Path, target: Path) -> None:
 
 def require_complete(policy: Policy, parent: Path) -> None:
     """Raises `BadModel` when a weight is not in `parent`'s files: transformers then filled it with random numbers."""
-    if lost := sorted(set(policy.weights()) - set(stored_tensors(parent)) - policy.tied_names()):
+    names = {name for chunk in policy.model_chunks() for name in chunk}
+    if lost := sorted(names - set(stored_tensors(parent)) - policy.tied_names()):
         what = f"the files of model {parent} have no tensor {lost[0]!r}, which its configuration asks for"
         raise GpuWorkerError("BadModel", f"{what}: they are cut short, or of another model")
 

@@ -34,6 +34,10 @@ def choose_device(wanted: str, local_rank: int = 0, local_ranks: int = 1) -> tor
     return torch.device("cuda", local_rank)
 
 
+def default_pack_tokens(device: torch.device) -> int:
+    return 2048 if device.type == "cpu" else 16384
+
+
 def computes_in_bfloat16(device: torch.device) -> bool:
     """Returns whether passes compute in bfloat16, else in float32.
 

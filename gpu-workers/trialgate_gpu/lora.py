@@ -25,6 +25,7 @@ ALL_LINEAR = "all-linear"
 # Before the name of each module in peft's files.
 PEFT_PREFIX = "base_model.model."
 NAME = "default"
+ADAPTER_PARTS = (".lora_A.", ".lora_B.")
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def without_adapter(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
     return {
         name.replace(".base_layer.", "."): tensor
         for name, tensor in tensors.items()
-        if ".lora_A." not in name and ".lora_B." not in name
+        if not any(part in name for part in ADAPTER_PARTS)
     }
 
 

@@ -64,7 +64,7 @@ class Trainer:
         self.peak_tflops = peak_tflops(device, peak)
         self.pack_tokens = pack_tokens
         self.world = world
-        self.placement = Placement(device, world, dtype, offload=offload, recompute=recompute)
+        self.placement = Placement(device, world, dtype, offload=offload, recompute=recompute, pack_tokens=pack_tokens)
         self.writer = StateWriter(world)
         # `load_base` keeps here the self-check's metrics and the canary of each model that a run began with.
         self.measured: dict[str, tuple[dict[str, float], Canary]] = {}
@@ -230,6 +230,8 @@ class Trainer:
         with progress.timed("load_batch"):
             samples = read_batch(Path(batch["batch_path"]), batch["batch_sha256"], parent.version)
             prepared = prepare(samples, settings, parent.version)
+            longest = max((len(each.inputs) for each in prepared.learned), default=0)
+            self.placement.require_sequence(state.policy.model.config, state.policy.lora, longest)
         self._state_sha256 = None
         seed = int(key[:15], 16)
         state.policy.head_dtype = settings.head_dtype

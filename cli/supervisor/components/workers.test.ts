@@ -53,13 +53,23 @@ test('a trainer of several ranks, or with offloaded weights, computes in bfloat1
 test('a deployment knows where its ranks compute, unless a launch command of the user’s starts them', () => {
   const here = (env: Record<string, string>, trainer: string[] | null) =>
     ranksHere({ config: configured(env), gpus: { engine: null, trainer, isShared: false, isKnown: true } });
-  expect(here({}, null)).toEqual({ device: 'cpu', dtype: 'float32', count: 1, offload: false, gpus: null });
+  expect(here({}, null)).toEqual({
+    device: 'cpu',
+    dtype: 'float32',
+    count: 1,
+    offload: false,
+    recompute: false,
+    packTokens: null,
+    gpus: null,
+  });
   const two = { TRIALGATE_RANKS: '2', TRIALGATE_CPU_OFFLOAD: 'true' };
   expect(here(two, ['1', '2'])).toEqual({
     device: 'cpu',
     dtype: 'bfloat16',
     count: 2,
     offload: true,
+    recompute: false,
+    packTokens: null,
     gpus: ['1', '2'],
   });
   expect(here({ ...two, TRIALGATE_LAUNCH: 'srun {python}' }, null)).toBeNull();

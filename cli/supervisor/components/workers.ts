@@ -72,6 +72,8 @@ export function ranksHere({ config, gpus }: Pick<Plan, 'config' | 'gpus'>): Rank
     dtype: trainerDtype(config).dtype,
     count,
     offload,
+    recompute: config.activation_checkpointing,
+    packTokens: config.pack_tokens ?? null,
     gpus: gpus?.trainer ?? null,
   };
 }

@@ -1,75 +1,117 @@
-"""Refuses a model that does not fit into memory, before anything of it is loaded."""
+"""Refuses a model or a sequence that does not fit into memory, before anything of it is loaded or computed.
+
+`activations.py` counts what depends on the tokens. Not counted: what single operations allocate and free, attention
+weights, which a CPU keeps, and what the allocator loses.
+"""
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from ..errors import GpuWorkerError
-from ..head import CHUNK_ROWS
 from ..lora import Lora, add_adapter
 from ..policy import in_float32_instead, layers_of
+from .activations import Passes
 from .world import World
 
-MASTER, GRADIENT, MOMENTS, LOGITS = 4, 4, 8, 4
-# A step needs at least this much for activations. How much more depends on its longest sequence, which nobody knows
-# yet, and on `pack_tokens` and `activation_checkpointing`: a step whose memory is full says which to change.
-LEAST_ACTIVATIONS = 256 << 20
+MASTER, GRADIENT, MOMENTS = 4, 4, 8
 Parts = dict[str, int]
 
 
-def require_room(
-    folder: Path, device: torch.device, world: World, dtype: torch.dtype, *, offload: bool, lora: Lora | None = None
-) -> None:
-    """Raises `DoesNotFit` on all ranks, with the sum, when one of them needs more than its device or host has."""
+@dataclass(frozen=True)
+class Ranks:
+    """What decides how much memory a step needs, beside its model. `on_host` ranks share one main memory.
+
+    `tokens` are computed at once: those of a pack. If it is one sequence that `is_sequence`, which cannot be split.
+    """
+
+    device: torch.device
+    count: int
+    on_host: int
+    dtype: torch.dtype
+    tokens: int
+    offload: bool = False
+    recompute: bool = False
+    is_sequence: bool = False
+
+    @property
+    def pass_dtype(self) -> torch.dtype:
+        """The dtype in which training passes compute. Sharded weights are gathered in `dtype`."""
+        in_float32 = self.count == 1 and not self.offload and in_float32_instead(self.device, self.dtype)
+        return torch.float32 if in_float32 else self.dtype
+
+
+def require_room(config: PreTrainedConfig, lora: Lora | None, ranks: Ranks, world: World, room: int) -> None:
+    """Raises `DoesNotFit` on all ranks, with the sum, when one of them needs more than its device or host has.
+
+    The host has `room` bytes of main memory for its ranks.
+    """
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+        model = AutoModelForCausalLM.from_config(config)
         if lora is not None:
             add_adapter(model, lora)
-    on_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
     def require() -> None:
-        if what := what_lacks(model, device, world.size, on_host, dtype, main_memory_room(), offload=offload):
-            raise GpuWorkerError("DoesNotFit", f"{what}; {how_to_fit(device, offload=offload)}")
+        if what := what_lacks(model, ranks, room):
+            raise GpuWorkerError("DoesNotFit", what)
 
     world.together(require)
 
 
-def how_to_fit(device: torch.device, *, offload: bool) -> str:
-    offloading = "" if offload or device.type == "cpu" else " or set `cpu_offload: true`"
-    return f"raise the deployment's `ranks`{offloading}, take larger devices, or choose a smaller model or LoRA"
+def how_to_fit(ranks: Ranks, most: int) -> str:
+    """Says what to change. `most` tokens at once would fit, none if it is not positive."""
+    settings = [] if ranks.recompute else ["`activation_checkpointing: true`"]
+    if not (ranks.offload or ranks.device.type == "cpu"):
+        settings.append("`cpu_offload: true`")
+    if most > 0 and not ranks.is_sequence:
+        settings.append(f"`pack_tokens` of at most {most}")
+    of_deployment = ", ".join([*settings, "more `ranks`"])
+    shorter = ""
+    if ranks.is_sequence:
+        fits = f", of which at most {most:,} tokens fit" if most > 0 else ""
+        shorter = f"shorten the longest sequences{fits} (`max_prompt_length`, `budgets.tokens`), "
+    return f"{shorter}give the deployment {of_deployment} or larger devices, or choose a smaller model or LoRA"
 
 
-def what_lacks(
-    model: nn.Module, device: torch.device, ranks: int, on_host: int, dtype: torch.dtype, room: int, *, offload: bool
-) -> str | None:
-    """Returns the sum that is too large as a sentence, or None if all fits.
+def what_lacks(model: PreTrainedModel, ranks: Ranks, room: int) -> str | None:
+    """Returns the sum that is too large as a sentence, with what to change, or None if all fits.
 
-    `on_host` ranks share one main memory, which has `room` bytes for them.
+    `room` is what the host's main memory has for its ranks.
     """
+    device, dtype, offload = ranks.device, ranks.dtype, ranks.offload
     is_cpu = device.type == "cpu"
-    on_device = needed(model, ranks, dtype, offload=offload)
-    in_main = main_memory(model, ranks, dtype, offload=offload)
-    if ranks == 1 and not offload and in_float32_instead(device, dtype):
+    passes = Passes(model, ranks.pass_dtype, recompute=ranks.recompute)
+    on_device = needed(model, ranks.count, dtype, offload=offload) | passes.parts(ranks.tokens)
+    in_main = main_memory(model, ranks.count, dtype, offload=offload)
+    if ranks.pass_dtype != dtype:
         on_device["the same in float32"] = MASTER * sum(each.numel() for each in model.parameters())
     # A CPU's ranks have their weights in the main memory that they share, where offloading moves nothing.
-    sums = [(on_host, "the main memory", room, on_device | in_main if is_cpu else in_main)]
+    sums = [(ranks.on_host, "the main memory", room, on_device | in_main if is_cpu else in_main)]
     if not is_cpu:
         sums.insert(0, (1, str(device), torch.cuda.get_device_properties(device).total_memory, on_device))
-        read = dtype.itemsize * sum(each.numel() for each in model.parameters())
-        sums.append((1, "the main memory", room, {"the model, which the first one reads": read}))
+        # Several ranks read a tensor at a time, but not those of a mixture (`weight_source.py`).
+        is_whole = (ranks.count == 1 and not offload) or any(each.dim() == 3 for each in model.parameters())
+        if is_whole:
+            read = dtype.itemsize * sum(each.numel() for each in model.parameters())
+            sums.append((1, "the main memory", room, {"the model, which the first one reads": read}))
     for count, where, there, parts in sums:
         if (total := count * sum(parts.values())) > there:
             terms = " + ".join(f"{size / 2**30:.1f} GiB {what}" for what, size in parts.items())
             total_parameters = sum(each.numel() for each in model.parameters())
-            what = f"a model of {total_parameters / 1e9:.2f}B parameters does not fit on {ranks} rank(s): "
-            what += f"each needs {terms} = {sum(parts.values()) / 2**30:.1f} GiB"
+            what = f"a model of {total_parameters / 1e9:.2f}B parameters does not fit on {ranks.count} rank(s)"
+            if ranks.is_sequence:
+                what += f" with a sequence of {ranks.tokens:,} tokens"
+            what += f": each needs {terms} = {sum(parts.values()) / 2**30:.1f} GiB"
             what += f", the {count} of a host {total / 2**30:.1f} GiB" if count > 1 else ""
-            return f"{what}, and {where} has {there / 2**30:.1f} GiB"
+            # Without activations the sum would leave so much for them.
+            left = there // count - sum(parts.values()) + passes.of_tokens(ranks.tokens)
+            most = left // passes.of_tokens(1) if passes.activations(ranks.tokens) in parts else 0
+            return f"{what}, and {where} has {there / 2**30:.1f} GiB; {how_to_fit(ranks, most)}"
     return None
 
 
@@ -80,23 +122,19 @@ def share_of(model: nn.Module, ranks: int, *, trained: bool) -> int:
 
 
 def needed(model: nn.Module, ranks: int, dtype: torch.dtype, *, offload: bool) -> Parts:
-    """Returns the bytes that a rank needs on its device. `offload` takes master weights and moments off it."""
+    """Returns the bytes of weights and gradients that a rank needs on its device. `offload` takes most away."""
     compute = dtype.itemsize
     total = sum(each.numel() for each in model.parameters())
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     layers = layers_of(model)
     of_layers = [sum(each.numel() for each in layer.parameters()) for layer in layers]
     head = model.get_output_embeddings()
-    last = {"logits": 2 * LOGITS * CHUNK_ROWS * head.weight.shape[0], "activations at least": LEAST_ACTIVATIONS}
-    if head.weight.requires_grad:
-        # A chunk's part of the head's gradient is a whole matrix, before it is added.
-        last = {"a chunk's gradient of the head": compute * head.weight.numel()} | last
     if ranks == 1 and not offload:
         parts = {"float32 weights": MASTER * trained, "moments": MOMENTS * trained, "gradient": GRADIENT * trained}
         if trained < total:
             # `Policy.in_float32` has the frozen weights of one layer at a time.
             parts["float32 weights of the self-check"] = MASTER * (total - sum(of_layers) + max(of_layers))
-        return parts | {"compute weights": compute * total} | last
+        return parts | {"compute weights": compute * total}
     # The embeddings and the head are whole during a pass, and two layers: the one that runs and the next.
     whole = total - sum(of_layers) + 2 * max(of_layers)
     parts = {} if offload else kept(model, ranks, dtype) | {"gradient": GRADIENT * share_of(model, ranks, trained=True)}
@@ -110,7 +148,7 @@ def needed(model: nn.Module, ranks: int, dtype: torch.dtype, *, offload: bool) -
     if head.weight.requires_grad and head.weight is not model.get_input_embeddings().weight:
         outside -= head.weight.numel()
     parts["gradient while it is summed"] = (compute + GRADIENT) * max(outside, *trained_in_layers)
-    return parts | last
+    return parts
 
 
 def main_memory(model: nn.Module, ranks: int, dtype: torch.dtype, *, offload: bool) -> Parts:

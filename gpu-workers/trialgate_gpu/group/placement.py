@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from transformers import AutoConfig, PreTrainedConfig
 
 from ..lora import Lora
 from ..optimizer import FlatAdamW
-from ..policy import Policy, in_float32_instead, layers_of
-from .fit import require_room
+from ..policy import Policy, layers_of
+from .fit import Ranks, main_memory_room, require_room, total_main_memory
 from .sharded_adamw import ShardedAdamW
 from .sharded_policy import ShardedPolicy
 from .world import World
@@ -33,6 +35,7 @@ class Placement:
     dtype: torch.dtype = torch.bfloat16
     offload: bool = False
     recompute: bool = False
+    pack_tokens: int = 0
 
     @property
     def is_sharded(self) -> bool:
@@ -40,13 +43,33 @@ class Placement:
 
     @property
     def pass_dtype(self) -> torch.dtype:
-        """The dtype in which training passes compute. Sharded weights are gathered in `dtype`."""
-        in_float32 = not self.is_sharded and in_float32_instead(self.device, self.dtype)
-        return torch.float32 if in_float32 else self.dtype
+        return self.ranks(self.pack_tokens).pass_dtype
+
+    def ranks(self, tokens: int, *, is_sequence: bool = False) -> Ranks:
+        on_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        return Ranks(
+            self.device,
+            self.world.size,
+            on_host,
+            self.dtype,
+            tokens,
+            offload=self.offload,
+            recompute=self.recompute,
+            is_sequence=is_sequence,
+        )
+
+    def require_sequence(self, config: PreTrainedConfig, lora: Lora | None, tokens: int) -> None:
+        """Raises `DoesNotFit` when a sequence, which is never split, is longer than a pack and needs too much memory.
+
+        What the loaded model occupies is part of the sum, so the memory is that of the whole machine.
+        """
+        if tokens > self.pack_tokens:
+            require_room(config, lora, self.ranks(tokens, is_sequence=True), self.world, total_main_memory())
 
     def policy(self, folder: Path, lora: Lora | None = None) -> Policy:
         """Loads the model of `folder` and adds the adapter. Raises `DoesNotFit` when the memory is too small for it."""
-        require_room(folder, self.device, self.world, self.dtype, offload=self.offload, lora=lora)
+        config = AutoConfig.from_pretrained(folder)
+        require_room(config, lora, self.ranks(self.pack_tokens), self.world, main_memory_room())
         if self.is_sharded:
             policy: Policy = ShardedPolicy(folder, self.device, self.world, self.dtype, offload=self.offload, lora=lora)
         else:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 import transformers
 
-from ..device import choose_device, is_out_of_memory, out_of_memory, tune_process
+from ..device import choose_device, default_pack_tokens, is_out_of_memory, out_of_memory, tune_process
 from ..errors import GpuWorkerError, Request
 from ..load_base import load_base
 from ..progress import Progress
@@ -101,7 +101,7 @@ def parse_arguments() -> argparse.Namespace:
 def make_trainer(device: torch.device, arguments: argparse.Namespace, world: World) -> Trainer:
     return Trainer(
         device,
-        arguments.pack_tokens or (2048 if device.type == "cpu" else 16384),
+        arguments.pack_tokens or default_pack_tokens(device),
         world=world,
         dtype=getattr(torch, arguments.compute_dtype),
         offload=arguments.cpu_offload,

@@ -29,10 +29,11 @@ from ..attention import make_plan, register
 from ..head import HeadGradient, Slopes, backward_through_head, token_logprobs
 from ..lora import Lora, add_adapter, peft_name, without_adapter
 from ..pack import Pack, untrained_pack
-from ..policy import Policy, layers_of, load_model
+from ..policy import Policy, layers_of
 from ..prefix import Prefixes, PrefixStates
 from ..supported import require_supported
 from ..tensor_file import read_tensor
+from .weight_source import WeightSource, weight_source
 from .world import World
 
 
@@ -70,14 +71,12 @@ class ShardedPolicy(Policy):
         self.device, self.world, self.dtype, self.lora = device, world, dtype, lora
         self.check: Callable[[], None] = lambda: None
         self.head_dtype = "model"
-        source = load_model(folder).eval() if world.rank == 0 else None
+        source = world.together(lambda: weight_source(folder, config, lora) if world.rank == 0 else None)
         with torch.device("meta"):
             self.model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=register())
         self.model.eval()
         if lora is not None:
-            for each in (self.model, source):
-                if each is not None:
-                    add_adapter(each, lora)
+            add_adapter(self.model, lora)
             for each in self.model.parameters():
                 each.data = each.data if each.requires_grad else each.data.to(dtype)
         named = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
@@ -107,20 +106,20 @@ class ShardedPolicy(Policy):
             self.world.waiting.watch(module)
 
     @torch.no_grad()
-    def _fill(self, source: nn.Module | None, device: torch.device) -> None:
+    def _fill(self, source: WeightSource | None, device: torch.device) -> None:
         """Gives every rank its part of the weights that rank 0 has read, and all buffers."""
         self.core.to_empty(device=device)
-        given = {} if source is None else dict(source.named_parameters())
+        # Sent as they are stored, weights in bfloat16 take half as much as those that are kept.
+        dtypes = self.world.of_first({} if source is None else source.dtypes)
         for name, parameter in self.model.named_parameters():
             if source is None:
-                full = torch.empty(parameter.shape, dtype=parameter.dtype, device=self.device)
+                full = torch.empty(parameter.shape, dtype=dtypes[name], device=self.device)
             else:
-                full = given[name].detach().to(self.device, parameter.dtype)
+                full = source.weight(name).to(self.device)
             part = distribute_tensor(full, self.mesh, parameter.placements)
             parameter.to_local().copy_(part.to_local())
-        buffers = self.world.of_first(
-            {} if source is None else {name: each.cpu() for name, each in source.named_buffers()}
-        )
+            del full, part
+        buffers = self.world.of_first({} if source is None else {n: each.cpu() for n, each in source.buffers.items()})
         for name, buffer in buffers.items():
             owner, _, attribute = name.rpartition(".")
             self.model.get_submodule(owner)._buffers[attribute] = buffer.to(self.device)
