@@ -14,7 +14,7 @@ const { signal } = new AbortController();
 const withPython = test.skipIf(!existsSync(INSTALLS.python));
 
 /** Checks a run of a small Llama, of which only the configuration is there. This process stands for a deployment with a GPU worker on a CPU. */
-async function checked(settings: Record<string, unknown>, size: Record<string, unknown> = {}): Promise<void> {
+async function checked(settings: Record<string, unknown>, size: Record<string, unknown> = {}): Promise<string | null> {
   await using folder = await temporaryHome();
   const small = { model_type: 'llama', hidden_size: 16, intermediate_size: 16, num_hidden_layers: 1, vocab_size: 8 };
   const heads = { num_attention_heads: 2, num_key_value_heads: 2 };
@@ -41,7 +41,7 @@ async function checked(settings: Record<string, unknown>, size: Record<string, u
     components: [{ name: 'gpu-worker', status: 'ready', ...about }],
   });
   const config = runConfig.parse({ model: folder.home, tasks: ['t'], iterations: 1, ...settings });
-  await requireTrainable(config, { home: folder.home, trainer_keys: [] }, signal);
+  return await requireTrainable(config, { home: folder.home, trainer_keys: [] }, signal);
 }
 
 withPython(
@@ -63,8 +63,9 @@ withPython(
   },
 );
 
-withPython('a run whose calls may be longer than the trainer has memory for is refused before it starts', async () => {
-  await expect(checked({ max_prompt_length: 2 ** 36 })).rejects.toThrow(
+withPython('a run whose calls may be longer than the trainer has memory for starts with a warning', async () => {
+  expect(await checked({})).toBeNull();
+  expect(await checked({ max_prompt_length: 2 ** 36 })).toMatch(
     /does not fit on 1 rank\(s\) with a sequence of 68,719,476,864 tokens: .*GiB activations.* of which at most [\d,]+ tokens fit/,
   );
 });

@@ -61,7 +61,8 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     if (check) {
       await checkEngines(engines, config, connectionsOf(deployment), { home });
       requireReplicas(engines, config);
-      await requireTrainable(config, deployment, signal);
+      const warning = await requireTrainable(config, deployment, signal);
+      if (warning !== null) console.error(`WARNING: ${warning}`);
     } else requireForRuns(engines);
     await installPackages(config, { home, signal, report: (line) => console.error(line) });
     await checkRows(config, home);

@@ -25,13 +25,14 @@ from .backends.tinker.keys import is_readable_here
 from .backends.tinker.model import open_session
 from .device import default_pack_tokens
 from .errors import GpuWorkerError
-from .group.fit import Ranks, total_main_memory, what_lacks
+from .group.fit import LEAST_TOKENS, Ranks, total_main_memory, what_lacks
 from .lora import Lora, add_adapter
 from .progress import Progress
 from .settings import TrainerServer
 from .supported import require_supported
 
 REFUSED = 3
+WARNED = 4
 # A person waits for the server's answer.
 SERVER_SECONDS = 15.0
 RECONNECT_SECONDS = 3.0
@@ -58,11 +59,12 @@ def check_model(
     offload: bool = False,
     recompute: bool = False,
     pack_tokens: int | None = None,
-) -> None:
+) -> str | None:
     """Raises `BadModel` when the trainer does not support the model, `BadSettings` when it lacks a named layer.
 
-    Raises `DoesNotFit` when `ranks` processes on the device `on` of this machine need more memory than there is, for
-    packs of `pack_tokens`, or for a call as long as `max_prompt_length` and `max_response_length` of `settings` allow.
+    Raises `DoesNotFit` when `ranks` processes on the device `on` of this machine need more memory than there is.
+    Returns a warning when they would for a full pack of `pack_tokens`, or for a call as long as `max_prompt_length` and
+    `max_response_length` of `settings` allow: neither needs to occur.
     """
     try:
         # The trainer runs no code of a model. Without this, transformers asks a person.
@@ -79,17 +81,23 @@ def check_model(
         return
     if on == "cuda" and torch.cuda.device_count() < ranks:
         # This program may see other GPUs than the ranks, which say so themselves when they start.
-        return
+        return None
     device = torch.device("cuda", 0) if on == "cuda" else torch.device("cpu")
     pack = pack_tokens or default_pack_tokens(device)
     longest = settings.get("max_prompt_length", 0) + settings.get("max_response_length", 0)
-    for tokens, is_sequence in ((pack, False), (longest, True)):
-        if is_sequence and tokens <= pack:
-            continue
+
+    def lacks(tokens: int, *, is_sequence: bool = False) -> str | None:
         of_ranks = Ranks(device, ranks, ranks, torch.bfloat16, tokens, offload, recompute, is_sequence)
         # What other programs and an earlier run's model occupy now may be free when this run loads its own.
-        if what := what_lacks(model, of_ranks, total_main_memory()):
-            raise GpuWorkerError("DoesNotFit", what)
+        return what_lacks(model, of_ranks, total_main_memory())
+
+    if what := lacks(min(LEAST_TOKENS, pack)):
+        raise GpuWorkerError("DoesNotFit", what)
+    if what := lacks(pack):
+        return f"a step of full packs may end with full memory (`OutOfMemory`): {what}"
+    if longest > pack and (what := lacks(longest, is_sequence=True)):
+        return f"a call as long as the run file allows could not be trained (`DoesNotFit`): {what}"
+    return None
 
 
 def main() -> None:
@@ -107,7 +115,7 @@ def main() -> None:
             check_server(given.model, TrainerServer(**server))
         else:
             folder = Path(given.model)
-            check_model(
+            warning = check_model(
                 folder,
                 given.settings,
                 given.device,
@@ -116,6 +124,9 @@ def main() -> None:
                 recompute=given.activation_checkpointing,
                 pack_tokens=given.pack_tokens,
             )
+            if warning:
+                print(warning)
+                sys.exit(WARNED)
     except GpuWorkerError as error:
         print(error)
         sys.exit(REFUSED)

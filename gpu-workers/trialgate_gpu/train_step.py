@@ -5,6 +5,7 @@ A step has a key, so that a repeated step finds the finished checkpoint (invaria
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,8 @@ class Trainer:
 
     def forget(self) -> None:
         self._state = self._state_sha256 = None
+        # A model is part of cycles, and the next one is held to the memory that is free now.
+        gc.collect()
 
     def train_step(self, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
         """Makes version `version` from `parent_checkpoint`.

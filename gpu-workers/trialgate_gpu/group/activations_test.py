@@ -6,7 +6,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ..families_test import TRAINED, make
+from ..families_test import EXPERTS, TRAINED, make
 from ..lora import Lora, add_adapter
 from ..pack import chain, make_packs
 from ..policy import Policy
@@ -63,6 +63,13 @@ def test_the_sum_of_a_pass_is_what_it_allocates(tmp_path, kind, recompute, lora)
 def test_the_layers_of_every_family_keep_something(tmp_path, name):
     layers, outside = kept_by_layers(shapes_of(make(tmp_path / "model", name, TRAINED[name])), torch.float32)
     assert min(layers) > 0 and outside > 0
+
+
+def test_a_family_that_cannot_run_without_numbers_is_not_refused_for_it(tmp_path):
+    model = shapes_of(make(tmp_path / "model", "jetmoe", EXPERTS))
+    with pytest.raises(NotImplementedError):
+        kept_by_layers(model, torch.float32)
+    assert Passes(model, torch.float32, recompute=False).of_tokens(10) > 0
 
 
 def test_a_llamas_layer_keeps_what_the_formula_says(tmp_path):

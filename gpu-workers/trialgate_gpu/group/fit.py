@@ -20,6 +20,10 @@ from .activations import Passes
 from .world import World
 
 MASTER, GRADIENT, MOMENTS = 4, 4, 8
+# A step computes at least about so many tokens at once. A pack may be far from full, so its size refuses nothing.
+LEAST_TOKENS = 512
+# `activations_test.py` found peaks from 0.65 times the sum. A sequence is refused only if it cannot fit.
+LEAST_PART = 0.65
 Parts = dict[str, int]
 
 
@@ -100,7 +104,8 @@ def what_lacks(model: PreTrainedModel, ranks: Ranks, room: int) -> str | None:
             read = dtype.itemsize * sum(each.numel() for each in model.parameters())
             sums.append((1, "the main memory", room, {"the model, which the first one reads": read}))
     for count, where, there, parts in sums:
-        if (total := count * sum(parts.values())) > there:
+        total = count * sum(parts.values())
+        if (LEAST_PART if ranks.is_sequence else 1) * total > there:
             terms = " + ".join(f"{size / 2**30:.1f} GiB {what}" for what, size in parts.items())
             total_parameters = sum(each.numel() for each in model.parameters())
             what = f"a model of {total_parameters / 1e9:.2f}B parameters does not fit on {ranks.count} rank(s)"

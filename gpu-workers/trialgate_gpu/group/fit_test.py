@@ -111,15 +111,25 @@ def test_main_memory_has_room_for_the_whole_model_where_one_rank_reads_it(monkey
 
 def test_a_model_that_does_not_fit_is_refused_with_the_sum(tmp_path, monkeypatch):
     folder = make_tiny_model(tmp_path / "model")
-    monkeypatch.setattr(placement, "main_memory_room", lambda: 1 << 27)
+    monkeypatch.setattr(placement, "main_memory_room", lambda: 1 << 20)
     with pytest.raises(
         GpuWorkerError,
-        match=r"does not fit on 1 rank\(s\): each needs .* GiB moments .* GiB activations of 100,000 tokens .*"
-        r" = 0\.5 GiB, and the main memory has 0\.1 GiB; give the deployment `activation_checkpointing: true`, "
-        r"`pack_tokens` of at most \d{5}, more `ranks` or larger",
+        match=r"does not fit on 1 rank\(s\): each needs .* GiB moments .* GiB activations of 512 tokens .*"
+        r" = 0\.0 GiB, and the main memory has 0\.0 GiB; give the deployment `activation_checkpointing: true`, "
+        r".*more `ranks` or larger",
     ) as caught:
         Placement(CPU, World(), BF16, pack_tokens=100_000).policy(folder)
     assert caught.value.kind == "DoesNotFit"
+
+
+def test_a_model_is_not_refused_because_a_full_pack_would_not_fit(tmp_path, monkeypatch):
+    folder = make_tiny_model(tmp_path / "model")
+    monkeypatch.setattr(placement, "main_memory_room", lambda: 1 << 27)
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    assert what_lacks(model, Ranks(CPU, 1, 1, BF16, 100_000), 1 << 27)
+    Placement(CPU, World(), BF16, pack_tokens=100_000).policy(folder)
 
 
 def test_the_tokens_that_are_said_to_fit_do_and_one_more_does_not():

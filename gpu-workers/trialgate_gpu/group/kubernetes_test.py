@@ -4,6 +4,7 @@ import asyncio
 import os
 import shlex
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,19 @@ def test_the_agents_meet_at_a_name_that_the_service_gives_the_first_pod_and_shar
     home = container("Deployment")["args"][container("Deployment")["args"].index("--home") + 1]
     for kind in ("Job", "Deployment"):
         assert home in [each["mountPath"] for each in container(kind)["volumeMounts"]]
+
+
+def test_a_launch_with_another_number_of_running_pods_than_it_needs_says_so_and_fails(tmp_path):
+    kubectl, start = tmp_path / "kubectl", tmp_path / "start"
+    kubectl.write_text(KUBECTL)
+    kubectl.chmod(0o755)
+    start.write_text(OBJECTS["ConfigMap"]["data"]["start"])
+    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    ended = subprocess.run(["sh", start, "3", "true"], env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("2 pods of job trialgate-ranks are running, and the launch needs 3")
+    words = shlex.split(options().launch)
+    assert int(words[2]) == OBJECTS["Job"]["spec"]["completions"]
 
 
 @pytest.mark.processes

@@ -15,7 +15,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from ..lora import Lora
 from ..optimizer import FlatAdamW
 from ..policy import Policy, layers_of
-from .fit import Ranks, main_memory_room, require_room, total_main_memory
+from .fit import LEAST_TOKENS, Ranks, main_memory_room, require_room, total_main_memory
 from .sharded_adamw import ShardedAdamW
 from .sharded_policy import ShardedPolicy
 from .world import World
@@ -69,7 +69,7 @@ class Placement:
     def policy(self, folder: Path, lora: Lora | None = None) -> Policy:
         """Loads the model of `folder` and adds the adapter. Raises `DoesNotFit` when the memory is too small for it."""
         config = AutoConfig.from_pretrained(folder)
-        require_room(config, lora, self.ranks(self.pack_tokens), self.world, main_memory_room())
+        require_room(config, lora, self.ranks(min(LEAST_TOKENS, self.pack_tokens)), self.world, main_memory_room())
         if self.is_sharded:
             policy: Policy = ShardedPolicy(folder, self.device, self.world, self.dtype, offload=self.offload, lora=lora)
         else:

@@ -6,6 +6,7 @@ configuration says, or tensors that transformers joins, such as the experts of a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +18,10 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from ..attention import register
+from ..errors import GpuWorkerError
 from ..lora import ADAPTER_PARTS, Lora, add_adapter
 from ..policy import load_model
-from ..tensor_file import DTYPES, read_tensor, stored_tensors
+from ..tensor_file import DTYPES, read_tensor
 
 
 class WeightSource(Protocol):
@@ -52,17 +54,30 @@ class _Files:
         if lora is not None:
             _put_on_cpu(model)
             add_adapter(model, lora)
-        self.buffers = dict(model.named_buffers())
+        self._stored = stored
         self._weights = dict(model.named_parameters())
         self.dtypes = {name: each.dtype for name, each in self._weights.items()}
-        self._stored = stored
+        self.buffers = {
+            name: self._read(name).to(each.dtype) if _name_in_files(name) in stored else each
+            for name, each in model.named_buffers()
+        }
 
     def weight(self, name: str) -> torch.Tensor:
-        own = self._weights[name]
         if any(part in name for part in ADAPTER_PARTS):
-            return own.detach()
-        stored = name.replace(".base_layer.", ".")
-        return read_tensor(self._stored[stored], stored)
+            return self._weights[name].detach()
+        return self._read(name)
+
+    def _read(self, name: str) -> torch.Tensor:
+        name = _name_in_files(name)
+        try:
+            return read_tensor(self._stored[name], name)
+        except (SafetensorError, OSError) as error:
+            what = f"{self._stored[name]} cannot be read: {error}"
+            raise GpuWorkerError("BadModel", f"{what}; download it again or choose another model") from error
+
+
+def _name_in_files(name: str) -> str:
+    return name.replace(".base_layer.", ".")
 
 
 def weight_source(folder: Path, config: PreTrainedConfig, lora: Lora | None) -> WeightSource:
@@ -70,12 +85,24 @@ def weight_source(folder: Path, config: PreTrainedConfig, lora: Lora | None) -> 
     with _weights_on_meta():
         model = AutoModelForCausalLM.from_config(config, dtype=config.dtype, attn_implementation=register())
     try:
-        stored = stored_tensors(folder)
+        stored = _stored_tensors(folder)
         if all(_is_stored(each, name, stored) for name, each in model.named_parameters()):
             return _Files(model.eval(), stored, lora)
-    except (SafetensorError, OSError):
+    except (SafetensorError, OSError, ValueError, KeyError):
+        # transformers says what is wrong with the files.
         pass
     return _Loaded(folder, lora)
+
+
+def _stored_tensors(folder: Path) -> dict[str, Path]:
+    """Returns the file of each tensor that transformers would load. Others in the folder are not part of the model."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.exists():
+        with safe_open(whole, "pt") as file:
+            return dict.fromkeys(file.keys(), whole)
+    if not index.exists():
+        return {}
+    return {name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()}
 
 
 def _is_stored(parameter: torch.Tensor, name: str, stored: dict[str, Path]) -> bool:
