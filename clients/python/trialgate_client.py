@@ -330,6 +330,10 @@ class TrialgateClient:
         query = {"from": start, "limit": limit}
         return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/iterations", query))
 
+    def timeline(self, run_id: str, iteration: int, **query: int | None) -> dict[str, Any]:
+        """Reads when each attempt of a take's trials began and ended. Without `take` it is the newest."""
+        return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/iterations/{iteration}/timeline", query))
+
     def groups(self, run_id: str, **query: str | int | None) -> dict[str, Any]:
         """Lists groups with their trials: of an `iteration`, of an `evaluation`, or those `dropped` for a reason."""
         return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/groups", query))

@@ -12,6 +12,7 @@ import {
   type IterationList,
   type RunDetails,
   type RunList,
+  type Timeline,
   type Transcript,
   type SessionEnd,
   type OpenedSession,
@@ -50,6 +51,8 @@ test('the TypeScript client’s types and methods are those of the gateway’s A
   expectTypeOf<runSchemas.IterationList>().toExtend<IterationList>();
   expectTypeOf<GroupList>().toExtend<runSchemas.GroupList>();
   expectTypeOf<runSchemas.GroupList>().toExtend<GroupList>();
+  expectTypeOf<Timeline>().toExtend<runSchemas.Timeline>();
+  expectTypeOf<runSchemas.Timeline>().toExtend<Timeline>();
   expectTypeOf<DroppedWork>().toExtend<runSchemas.DroppedWork>();
   expectTypeOf<runSchemas.DroppedWork>().toExtend<DroppedWork>();
   expectTypeOf<Transcript>().toExtend<runSchemas.Transcript>();

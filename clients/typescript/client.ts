@@ -21,6 +21,7 @@ import type {
   IterationList,
   RunDetails,
   RunList,
+  Timeline,
   Transcript,
 } from './run-types.ts';
 
@@ -175,6 +176,16 @@ export class TrialgateClient {
     signal?: AbortSignal,
   ): Promise<IterationList> {
     return this.#json(`${runPath(runId)}/iterations`, { query, signal });
+  }
+
+  /** Reads when each attempt of a take's trials began and ended. Without `take` it is the newest. */
+  timeline(
+    runId: string,
+    iteration: number,
+    query: { take?: number; offset?: number; limit?: number } = {},
+    signal?: AbortSignal,
+  ): Promise<Timeline> {
+    return this.#json(`${runPath(runId)}/iterations/${iteration}/timeline`, { query, signal });
   }
 
   /** Lists groups with their trials; those whose rewards vary most come first. */

@@ -98,6 +98,68 @@ export type GroupFilter = {
   limit?: number;
 };
 
+export type TimelineAttempt = {
+  attempt: number;
+  outcome: Outcome | null;
+  reason: string | null;
+  evidence: string | null;
+  host: string | null;
+  opened_at: number;
+  ended_at: number | null;
+  seconds: Record<string, number>;
+};
+export type TimelineTrial = {
+  trial_id: string;
+  trial_index: number | null;
+  agent: string | null;
+  outcome: Outcome | null;
+  /** Weighted. */
+  reward: number | null;
+  calls: number;
+  tokens: number;
+  /** From then on its last attempt takes no calls: its verification begins, or it ends. */
+  completed_at: number | null;
+  /** The start of its oldest call under way; null when none has lasted for several seconds. */
+  call_since: number | null;
+  attempts: TimelineAttempt[];
+};
+export type TimelineGroup = {
+  group_id: string;
+  task: string;
+  agent: string;
+  size: number;
+  dropped: DropReason | null;
+  opened_at: number;
+  deadline_at: number | null;
+  /** The time of its quorum, its end or its deadline: a straggler ends later. */
+  ended_at: number | null;
+  /** The trials of which an attempt was opened. */
+  trials: TimelineTrial[];
+};
+export type Timeline = {
+  run_status: RunStatus;
+  iteration: number;
+  take: number;
+  newest_take: number;
+  status: Take['status'];
+  policy_version: number;
+  trained_version: number | null;
+  skipped: string | null;
+  opened_at: number;
+  ended_at: number | null;
+  batch_at: number | null;
+  trained_at: number | null;
+  /** The run was resumed for the last time, if that was during the take. */
+  resumed_at: number | null;
+  /** The versions that replicas confirmed during the take. */
+  publications: { version: number; replicas: number; first_at: number; last_at: number }[];
+  /** What the open take waits for, as far as the record shows it. */
+  waits_for: string | null;
+  now: number;
+  groups: TimelineGroup[];
+  next_offset: number | null;
+};
+
 export type DroppedWork = {
   groups: { reason: DropReason; groups: number }[];
   trials: { outcome: Outcome; trials: number; examples: string[] }[];

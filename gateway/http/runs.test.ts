@@ -2,7 +2,18 @@ import { and, eq, lt } from 'drizzle-orm';
 import { beforeAll, expect, test } from 'vitest';
 import { ADMIN_KEY, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 import { recordLosses, recordRun, recordConversation } from '../../tests/support/scenarios/recorded-run.ts';
-import { calls, groups as groupRows, iterations, runs } from '../../store/schema.ts';
+import {
+  attempts as attemptRows,
+  batches as batchRows,
+  calls,
+  groups as groupRows,
+  iterations,
+  longCalls,
+  policyVersions,
+  publications,
+  runs,
+} from '../../store/schema.ts';
+import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { contentOf } from '../../store/calls/content.ts';
 import { itemKey } from '../../store/calls/outline.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
@@ -34,6 +45,7 @@ test('the replies about runs match the schemas of the API document exactly', asy
     ['/runs/run', schemas.runDetails],
     ['/runs/run/iterations', schemas.iterationList],
     ['/runs/run/groups', schemas.groupList],
+    ['/runs/run/iterations/2/timeline', schemas.timeline],
     ['/runs/run/dropped', schemas.droppedWork],
     ['/sessions/talk/transcript', schemas.transcript],
   ] as const) {
@@ -250,6 +262,97 @@ test('after a redo the groups of both takes are told apart, and only those of th
   });
 });
 
+test('a timeline has every attempt of a take’s trials with its times, and the times of its step', async () => {
+  const line = await read('/runs/run/iterations/2/timeline');
+  expect(line).toMatchObject({
+    iteration: 2,
+    take: 1,
+    newest_take: 1,
+    status: 'done',
+    trained_version: 3,
+    waits_for: null,
+  });
+  expect(line.groups.map(({ trials: own }: { trials: unknown[] }) => own.length)).toEqual([5, 4, 2]);
+  const [again, failed] = line.groups[2].trials;
+  expect(again).toMatchObject({
+    outcome: 'truncated',
+    attempts: [
+      { attempt: 1, outcome: 'infra_error', reason: 'the host was lost', evidence: 'host' },
+      { attempt: 2, outcome: 'truncated' },
+    ],
+  });
+  expect(failed).toMatchObject({ outcome: 'agent_error', attempts: [{ attempt: 1 }] });
+  const talk = line.groups[0].trials.find(({ trial_id: id }: { trial_id: string }) => id === 'talk');
+  expect(talk.attempts[0].seconds).toEqual({ sandbox: 0.3, agent: 7.1, verify: 1.2 });
+  expect(talk.completed_at).toBeCloseTo(talk.attempts[0].ended_at, 3);
+  const [first] = await readGroupsOfTwoPages();
+  expect(first).toMatchObject({ group_id: 'run/2.1/0' });
+});
+
+/** Reads the timeline by pages of two groups. */
+async function readGroupsOfTwoPages(): Promise<{ group_id: string }[]> {
+  const one = await read('/runs/run/iterations/2/timeline?limit=2');
+  const other = await read('/runs/run/iterations/2/timeline?limit=2&offset=2');
+  expect([one.next_offset, other.next_offset]).toEqual([2, null]);
+  const ids = [...one.groups, ...other.groups].map(({ group_id: id }) => id);
+  expect(ids).toEqual(['run/2.1/0', 'run/2.1/1', 'run/2.1/90']);
+  return one.groups;
+}
+
+test('the timeline of an open take says what its step waits for, from its groups to the publication', async () => {
+  const runId = 'waiting';
+  const path = `/runs/${runId}/iterations/0/timeline`;
+  await gateway.db.insert(runs).values({ id: runId, config: {} });
+  await gateway.db.insert(iterations).values({ runId, iteration: 0, take: 1, policyVersion: 0 });
+  expect((await read(path)).waits_for).toMatch(/^for its next groups or its batch: no group of it is open/);
+  const group = { runId, kind: 'train' as const, iteration: 0, take: 1, task: 't', agent: 'a', policyVersion: 0 };
+  await gateway.db.insert(groupRows).values([
+    { ...group, id: 'waiting/0.1/0', ordinal: 0, size: 3 },
+    { ...group, id: 'waiting/0.1/1', ordinal: 1, size: 1, endedAt: new Date() },
+  ]);
+  const slow = { trialId: 'slow', attempt: 1, runId, groupId: 'waiting/0.1/0', trialIndex: 0 };
+  await openAttempt(gateway.db, slow);
+  await openAttempt(gateway.db, { ...slow, trialId: 'verified', trialIndex: 1 });
+  await completeTrial(gateway.db, { trialId: 'verified', attempt: 1 });
+  await gateway.db
+    .update(attemptRows)
+    .set({ openedAt: new Date(Date.now() - 100_000) })
+    .where(eq(attemptRows.trialId, 'slow'));
+  const startedAt = new Date(Date.now() - 60_000);
+  const call = { callId: crypto.randomUUID(), trialId: 'slow', attempt: 1, runId, stream: true, constrained: false };
+  await gateway.db.insert(longCalls).values({ ...call, startedAt });
+  const line = await read(path);
+  expect(line.waits_for).toMatch(
+    /^for 1 group: 2 trials are under way \(1 being verified\), 1 has not been opened\. Longest: slow, \d+ s$/,
+  );
+  const [own] = line.groups;
+  expect(own).toMatchObject({ size: 3, trials: [{ trial_id: 'slow' }, { trial_id: 'verified', call_since: null }] });
+  expect(own.trials[0].call_since).toBeCloseTo(startedAt.getTime() / 1000, 3);
+  await gateway.db
+    .insert(batchRows)
+    .values({ runId, iteration: 0, take: 1, sha256: 'b', path: '/b', samples: 1, trials: 1 });
+  expect((await read(path)).waits_for).toMatch(/^for its train step/);
+  await gateway.db.insert(policyVersions).values({
+    runId,
+    version: 1,
+    iteration: 0,
+    take: 1,
+    stepKey: 'k',
+    checkpoint: '/c',
+    checkpointSha256: 'c',
+    canary: { token_ids: [], logprobs: [] },
+  });
+  const confirmed = { runId, version: 1, weightVersion: 'waiting@1', checksum: 's', canaryDifference: 0 };
+  await gateway.db.insert(publications).values({ ...confirmed, replica: 'http://one' });
+  expect(await read(path)).toMatchObject({
+    trained_version: 1,
+    publications: [{ version: 1, replicas: 1 }],
+    waits_for: 'for the publication of version 1: 1 engine has confirmed it so far',
+  });
+  await gateway.db.update(runs).set({ status: 'blocked', reason: 'an engine is lost' }).where(eq(runs.id, runId));
+  expect((await read(path)).waits_for).toBe('an engine is lost');
+});
+
 test('a trial without an outcome is open while its run goes on, and cancelled when the run has ended', async () => {
   await gateway.db.insert(runs).values({ id: 'cut', config: {} });
   await gateway.db.insert(iterations).values({ runId: 'cut', iteration: 0, take: 1, policyVersion: 0 });
@@ -278,6 +381,7 @@ test('an agent’s own key opens no route that reads runs; an unknown run or ses
     '/runs',
     '/runs/run',
     '/runs/run/iterations',
+    '/runs/run/iterations/0/timeline',
     '/runs/run/groups',
     '/runs/run/dropped',
     `/sessions/${trial.id}/transcript`,
@@ -289,9 +393,22 @@ test('an agent’s own key opens no route that reads runs; an unknown run or ses
         path,
         401,
       ]);
-  for (const path of ['/runs/none', '/runs/none/groups', '/runs/%00', '/sessions/none/transcript'])
+  for (const path of [
+    '/runs/none',
+    '/runs/none/groups',
+    '/runs/%00',
+    '/runs/none/iterations/0/timeline',
+    '/runs/run/iterations/99/timeline',
+    '/runs/run/iterations/0/timeline?take=9',
+    '/sessions/none/transcript',
+  ])
     expect([path, (await gateway.admin('GET', path)).status]).toEqual([path, 404]);
-  for (const path of ['/runs?limit=0', '/runs/run/groups?dropped=other', '/runs/run/iterations?from=-1'])
+  for (const path of [
+    '/runs?limit=0',
+    '/runs/run/groups?dropped=other',
+    '/runs/run/iterations?from=-1',
+    '/runs/run/iterations/x/timeline',
+  ])
     expect([path, (await gateway.admin('GET', path)).status]).toEqual([path, 400]);
 });
 

@@ -7,13 +7,23 @@ import { listRuns } from '../../store/queries/list-runs.ts';
 import { readEvaluations } from '../../store/queries/read-evaluations.ts';
 import { readIterations, type TakeRow } from '../../store/queries/read-iterations.ts';
 import { readRunHead, type RunHead } from '../../store/queries/read-run-head.ts';
+import { readTimelineGroups, readTimelineTake } from '../../store/queries/read-timeline.ts';
 import { check } from '../check.ts';
 import { Failure } from '../failure.ts';
 import { requireAdmin } from './auth.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
-import { groupsQuery, iterationsQuery, runsQuery } from './openapi/run-schemas.ts';
-import type { DroppedWork, GroupList, IterationList, RunDetails, RunList, Take } from './openapi/run-schemas.ts';
+import { groupsQuery, iterationPath, iterationsQuery, runsQuery, timelineQuery } from './openapi/run-schemas.ts';
+import type {
+  DroppedWork,
+  GroupList,
+  IterationList,
+  RunDetails,
+  RunList,
+  Take,
+  Timeline,
+} from './openapi/run-schemas.ts';
 import { readForPage } from './read-for-page.ts';
+import { timelineOf } from './timeline-reply.ts';
 
 const ENDED: ReadonlySet<string> = new Set(['completed', 'failed', 'cancelled']);
 /** The most takes that are read of one iteration. People open far fewer. */
@@ -71,6 +81,22 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       shown.push(...(await readForPage(deps, () => readIterations(reader, id, all))));
     }
     const reply: IterationList = { iterations: shown.map(takeOf), next_from: next };
+    return c.json(reply);
+  });
+
+  app.get('/runs/:run/iterations/:iteration/timeline', async (c) => {
+    const run = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { iteration } = check(iterationPath, { iteration: c.req.param('iteration') });
+    const { take: asked, offset = 0, limit = 200 } = check(timelineQuery, c.req.query());
+    const take = await readForPage(deps, () => readTimelineTake(reader, { runId: run.id, iteration, take: asked }));
+    if (!take) {
+      const what = asked === undefined ? `iteration ${iteration}` : `take ${asked} of iteration ${iteration}`;
+      throw new Failure(404, 'not_found', `run ${run.id} has no ${what}`, { retryable: false });
+    }
+    const page = { offset, limit: limit + 1, weights: run.weights };
+    const found = await readForPage(deps, () => readTimelineGroups(reader, take, page));
+    const next = found.length > limit ? offset + limit : null;
+    const reply: Timeline = timelineOf(run, take, { groups: found.slice(0, limit), next });
     return c.json(reply);
   });
 

@@ -30,6 +30,7 @@ const named = {
   RunDetails: runSchemas.runDetails,
   IterationList: runSchemas.iterationList,
   GroupList: runSchemas.groupList,
+  Timeline: runSchemas.timeline,
   DroppedWork: runSchemas.droppedWork,
   Transcript: runSchemas.transcript,
   Health: schemas.health,
@@ -87,6 +88,13 @@ const PATH_PARAMETERS = [
     required: true,
     description: 'The trial’s id, percent-encoded because it may contain slashes',
     schema: { type: 'string', pattern: TRIAL_ID.source },
+  },
+  {
+    name: 'iteration',
+    in: 'path',
+    required: true,
+    description: 'The number of the iteration, from 0',
+    schema: { type: 'integer', minimum: 0, maximum: 1_000_000_000 },
   },
   {
     name: 'sha256',

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import type { SchemaName } from './document.ts';
-import { groupsQuery, iterationsQuery, runsQuery, transcriptQuery } from './run-schemas.ts';
+import { groupsQuery, iterationsQuery, runsQuery, timelineQuery, transcriptQuery } from './run-schemas.ts';
 import { attemptQuery, exporting, listing, recordQuery } from './schemas.ts';
 
 export type Operation = {
@@ -231,6 +231,17 @@ export const OPERATIONS: readonly Operation[] = [
     query: iterationsQuery,
     reply: 'IterationList',
     failures: { ...BAD, ...KEY, ...NO_RUN, ...SLOW },
+  },
+  {
+    ...admin,
+    id: 'timeline',
+    method: 'get',
+    path: `${RUN}/iterations/{iteration}/timeline`,
+    summary:
+      'Read when each attempt of a take’s trials began and ended, with the times of its step and what it waits for',
+    query: timelineQuery,
+    reply: 'Timeline',
+    failures: { ...BAD, ...KEY, 404: 'No such run, iteration or take', ...SLOW },
   },
   {
     ...admin,

@@ -24,6 +24,13 @@ export const groupsQuery = z.strictObject({
   limit: limit(200),
 });
 
+export const iterationPath = z.strictObject({ iteration: whole(1_000_000_000) });
+export const timelineQuery = z.strictObject({
+  take: whole(1_000_000_000).optional(),
+  offset: whole(1_000_000).optional(),
+  limit: limit(500),
+});
+
 const runHead = {
   run_id: z.string(),
   status: z.enum(RUN_STATUSES),
@@ -122,6 +129,67 @@ export const listedGroup = z.object({
 export const groupList = z.object({
   run_status: z.enum(RUN_STATUSES),
   groups: z.array(listedGroup),
+  next_offset: z.int().nullable(),
+});
+
+const timelineAttempt = z.object({
+  attempt: z.int(),
+  outcome: z.enum(OUTCOMES).nullable(),
+  reason: z.string().nullable().describe('Its first 200 characters'),
+  evidence: z.string().nullable(),
+  host: z.string().nullable(),
+  opened_at: seconds,
+  ended_at: seconds.nullable(),
+  seconds: durations,
+});
+const timelineTrial = z.object({
+  trial_id: z.string(),
+  trial_index: z.int().nullable(),
+  agent: z.string().nullable(),
+  outcome: z.enum(OUTCOMES).nullable(),
+  reward: z.number().nullable().describe('Weighted'),
+  calls: z.int(),
+  tokens: z.int().describe('Sampled tokens'),
+  completed_at: seconds
+    .nullable()
+    .describe('From then on its last attempt takes no calls: its verification begins, or it ends'),
+  call_since: seconds
+    .nullable()
+    .describe('The start of its oldest call under way; null when none has lasted for several seconds'),
+  attempts: z.array(timelineAttempt),
+});
+export const timeline = z.object({
+  run_status: z.enum(RUN_STATUSES),
+  iteration: z.int(),
+  take: z.int(),
+  newest_take: z.int(),
+  status: z.enum(TAKE_STATUSES),
+  policy_version: z.int().describe('The version that it samples from'),
+  trained_version: z.int().nullable(),
+  skipped: z.string().nullable().describe('Why its step made no update'),
+  opened_at: seconds,
+  ended_at: seconds.nullable(),
+  batch_at: seconds.nullable().describe('Its batch was made'),
+  trained_at: seconds.nullable().describe('Its train step had made a version'),
+  resumed_at: seconds.nullable().describe('The run was resumed for the last time, if that was during the take'),
+  publications: z
+    .array(z.object({ version: z.int(), replicas: z.int(), first_at: seconds, last_at: seconds }))
+    .describe('Versions that replicas confirmed during the take'),
+  waits_for: z.string().nullable().describe('What the open take waits for, as far as the record shows it'),
+  now: seconds.describe('The time of the answer, by the clock of PostgreSQL'),
+  groups: z.array(
+    z.object({
+      group_id: z.string(),
+      task: z.string(),
+      agent: z.string(),
+      size: z.int(),
+      dropped: z.enum(DROPPED).nullable(),
+      opened_at: seconds,
+      deadline_at: seconds.nullable(),
+      ended_at: seconds.nullable().describe('The time of its quorum, its end or its deadline: a straggler ends later'),
+      trials: z.array(timelineTrial).describe('Trials of which an attempt was opened'),
+    }),
+  ),
   next_offset: z.int().nullable(),
 });
 
@@ -230,6 +298,7 @@ export type Take = z.output<typeof take>;
 export type IterationList = z.output<typeof iterationList>;
 export type ListedGroup = z.output<typeof listedGroup>;
 export type GroupList = z.output<typeof groupList>;
+export type Timeline = z.output<typeof timeline>;
 export type DroppedWork = z.output<typeof droppedWork>;
 export type ShownCall = z.output<typeof shownCall>;
 export type Transcript = z.output<typeof transcript>;
