@@ -146,7 +146,8 @@ test('the page goes from the runs to a run, an iteration and a trial, and each v
     .getByText(/variance/)
     .first()
     .waitFor();
-  const variances = (await textOf(view)).matchAll(/variance ([\d.]+)/g);
+  // Browsers do not count the text of groups out of sight as seen.
+  const variances = ((await view.locator('main').textContent()) ?? '').matchAll(/variance ([\d.]+)/g);
   const shown = [...variances].map(([, value]) => Number(value));
   expect(shown).toHaveLength(6);
   expect(shown).toEqual(shown.toSorted((a, b) => b - a));
@@ -162,6 +163,43 @@ test('the page goes from the runs to a run, an iteration and a trial, and each v
   expect(shownText).toMatch(/version 2 · 12 tokens · 2\.5 s · ended by stop/);
   await view.getByRole('heading', { name: 'Trial talk' }).waitFor();
   expect(faults).toEqual([]);
+});
+
+test('the timeline of an iteration has a bar for each trial, whose text says what the trial did', async () => {
+  const { view, faults } = await open(`/runs/${RUN}`);
+  await view.getByRole('link', { name: 'timeline of iteration 10', exact: true }).click();
+  await view.getByRole('heading', { name: 'Timeline of iteration 10' }).waitFor();
+  const bars = view.getByRole('region', { name: 'Trials by time' });
+  await bars.getByRole('img').first().waitFor();
+  expect(await bars.getByRole('img').nth(2).getAttribute('aria-label')).toBe(
+    'waits 0.8 s, opens 2.0 s, agent 4.0 s (1.5 s of it waits for the engine), verifies 0.8 s, scored, reward 1.000, 3 calls',
+  );
+  const text = await textOf(view);
+  expect(text).toMatch(/48 trials, 0 stragglers, 0 tried again/);
+  expect(text).toMatch(/Lines: batch made after 41 s; version 11 trained after 74 s; iteration ended after 80 s/);
+  await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}/iterations/11/timeline`);
+  await view.getByText(/1 tried again/).waitFor();
+  // The page draws only the rows in view, and those of the end when it is scrolled there.
+  await view.evaluate('scrollTo(0, document.body.scrollHeight)');
+  const again = bars.getByRole('img', { name: /attempt 1: .*attempt 2: .*truncated/ });
+  await again.waitFor();
+  await again.click();
+  await view
+    .getByRole('status')
+    .getByText(/^first-11\.1-90-0: attempt 1: /)
+    .waitFor();
+  expect(faults).toEqual([]);
+});
+
+test('the timeline of an iteration with 1,000 trials draws the rows in view and no others', async () => {
+  await recordRun(gateway.db, 'large', { iterations: 1, groups: 125, size: 8 });
+  const { view } = await open('/runs/large/iterations/0/timeline');
+  await view.getByText('1,000 trials').waitFor();
+  const bars = view.getByRole('region', { name: 'Trials by time' }).getByRole('img');
+  await expect.poll(() => bars.count()).toBeGreaterThan(10);
+  await view.evaluate('scrollTo(0, document.body.scrollHeight)');
+  await view.getByText('large/0.1/124').waitFor();
+  expect(await bars.count()).toBeLessThan(150);
 });
 
 test('an address keeps the whole view: tab, coloring and axis are there after a reload', async () => {
@@ -219,6 +257,7 @@ test('HTML, scripts and control characters of a transcript are shown as text: no
     ['/', 1],
     [`/runs/${HOSTILE}`, 3],
     [`/runs/${HOSTILE}/iterations/0`, 3],
+    [`/runs/${HOSTILE}/iterations/0/timeline`, 1],
     [`/runs/${HOSTILE}/dropped`, 1],
     [`/trials/${HOSTILE}`, 2],
   ] as const) {
@@ -283,6 +322,7 @@ const VIEWS: [name: string, path: string, text: string][] = [
   ['runs', '/', RUN],
   ['run', `/runs/${RUN}`, 'Evaluations on held-out tasks'],
   ['iteration', `/runs/${RUN}/iterations/11`, 'Reward minus group mean'],
+  ['timeline', `/runs/${RUN}/iterations/11/timeline`, 'Ended last'],
   ['trial', '/trials/talk', 'I look at the file first.'],
   ['tokens', '/trials/talk?tab=tokens', 'Choose a token'],
   ['dropped', `/runs/${RUN}/dropped`, 'the host was lost'],

@@ -9,7 +9,7 @@ import type {
 } from '../../../clients/typescript/client.ts';
 import { count, duration, reward, short, taskName } from '../format.ts';
 import { Badge, outcomeWord } from '../parts/badge.tsx';
-import { Crumbs, runPath, trialPath } from '../parts/crumbs.tsx';
+import { Crumbs, runPath, timelinePath, trialPath } from '../parts/crumbs.tsx';
 import { Recorded } from '../parts/recorded.tsx';
 import { ShowAnswer } from '../parts/show-answer.tsx';
 import { WideTable } from '../parts/wide-table.tsx';
@@ -23,7 +23,9 @@ export function IterationView({ runId, iteration }: { runId: string; iteration: 
   const [search] = useSearchParams();
   const take = Number(search.get('take')) || undefined;
   const title = take === undefined ? `Iteration ${iteration}` : `Iteration ${iteration}, take ${take}`;
-  return <Groups runId={runId} title={title} wanted={{ iteration, take }} />;
+  return (
+    <Groups runId={runId} title={title} wanted={{ iteration, take }} timeline={timelinePath(runId, iteration, take)} />
+  );
 }
 
 export function EvaluationView({ runId, evaluation }: { runId: string; evaluation: string }) {
@@ -42,7 +44,14 @@ export function GroupsView({ runId }: { runId: string }) {
   return <Groups runId={runId} title="Groups" wanted={{}} />;
 }
 
-function Groups({ runId, title, wanted }: { runId: string; title: string; wanted: GroupFilter }) {
+type GroupsProps = {
+  runId: string;
+  title: string;
+  wanted: GroupFilter;
+  /** The path of the timeline of the same trials. */ timeline?: string;
+};
+
+function Groups({ runId, title, wanted, timeline }: GroupsProps) {
   const [limit, setLimit] = useState(PAGE);
   const key = `groups ${runId} ${JSON.stringify(wanted)} ${limit}`;
   const answer = useAnswer({
@@ -62,6 +71,12 @@ function Groups({ runId, title, wanted }: { runId: string; title: string; wanted
               {groups.length === 0
                 ? 'There are no such groups.'
                 : `${count(groups.length, 'group')}${more === null ? '' : ' of more'}, those whose rewards vary most first.`}
+              {timeline !== undefined && (
+                <>
+                  {' '}
+                  <Link href={timeline}>Timeline</Link>
+                </>
+              )}
             </p>
             {groups.map((group) => (
               <Group key={group.group_id} group={group} hasEnded={hasEnded(status)} />

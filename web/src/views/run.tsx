@@ -4,7 +4,7 @@ import type { Evaluation, RunDetails, Take, TrialgateClient } from '../../../cli
 import { ago, duration, percent, reward, short, when } from '../format.ts';
 import { Badge } from '../parts/badge.tsx';
 import { Choice } from '../parts/choice.tsx';
-import { Crumbs, runPath } from '../parts/crumbs.tsx';
+import { Crumbs, iterationPath, runPath, timelinePath } from '../parts/crumbs.tsx';
 import { Curve, type Line } from '../parts/curve.tsx';
 import { Text } from '../parts/message.tsx';
 import { Recorded } from '../parts/recorded.tsx';
@@ -302,11 +302,12 @@ function Iterations({ runId, takes }: { runId: string; takes: Take[] }) {
         {rows.map((row) => (
           <tr key={`${row.iteration}.${row.take}`} className={row.status === 'superseded' ? 'past' : undefined}>
             <th scope="row">
-              <Link
-                href={`${runPath(runId)}/iterations/${row.iteration}${row.take > 1 || row.status === 'superseded' ? `?take=${row.take}` : ''}`}
-              >
+              <Link href={iterationPath(runId, row.iteration, namedTake(row))}>
                 {row.iteration}
-                {(row.take > 1 || row.status === 'superseded') && ` (take ${row.take})`}
+                {namedTake(row) !== undefined && ` (take ${row.take})`}
+              </Link>{' '}
+              <Link className="hint" href={timelinePath(runId, row.iteration, namedTake(row))}>
+                timeline<span className="hidden"> of iteration {row.iteration}</span>
               </Link>
             </th>
             <td>
@@ -342,6 +343,10 @@ function Iterations({ runId, takes }: { runId: string; takes: Take[] }) {
     </section>
   );
 }
+
+/** The take that a link names: it is needed where an iteration may have another one. */
+const namedTake = ({ take, status }: Take): number | undefined =>
+  take > 1 || status === 'superseded' ? take : undefined;
 
 const outcomesOf = (row: Take): string =>
   Object.entries(row.trials)

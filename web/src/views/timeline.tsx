@@ -1,0 +1,332 @@
+import { useWindowVirtualizer } from '@tanstack/react-virtual';
+import { useMemo, useRef, useState, type CSSProperties } from 'react';
+import { Link, useSearchParams } from 'wouter';
+import type { Timeline, TimelineGroup, TimelineTrial, TrialgateClient } from '../../../clients/typescript/client.ts';
+import { count, duration, taskName, when } from '../format.ts';
+import { hasEnded } from '../has-ended.ts';
+import { endOf, isStraggler, lanesOf, type Lane, type LaneName } from '../lanes.ts';
+import { Badge, outcomeWord } from '../parts/badge.tsx';
+import { Crumbs, iterationPath, runPath, trialPath } from '../parts/crumbs.tsx';
+import { Recorded } from '../parts/recorded.tsx';
+import { ShowAnswer } from '../parts/show-answer.tsx';
+import { useAnswer } from '../use-answer.ts';
+import { useTitle } from '../use-title.ts';
+import { useTop } from '../use-top.ts';
+
+const NAMES: Record<LaneName, string> = {
+  waits: 'waits',
+  opens: 'opens',
+  open: 'opens or agent',
+  agent: 'agent',
+  verifies: 'verifies',
+};
+
+/** An iteration, or one take of it, by time: a bar for each trial. */
+export function TimelineView({ runId, iteration }: { runId: string; iteration: number }) {
+  const [search] = useSearchParams();
+  const take = Number(search.get('take')) || undefined;
+  const title = `Timeline of iteration ${iteration}${take === undefined ? '' : `, take ${take}`}`;
+  useTitle(`${title}, ${runId}`);
+  const answer = useAnswer({
+    key: `timeline ${runId} ${iteration} ${take}`,
+    ask: (client, _before: Timeline | null, signal) => readTimeline(client, { runId, iteration, take }, signal),
+    isFinal: isOver,
+  });
+  return (
+    <>
+      <Crumbs
+        of={[
+          [runId, runPath(runId)],
+          [`iteration ${iteration}`, iterationPath(runId, iteration, take)],
+        ]}
+      />
+      <h1>{title}</h1>
+      <ShowAnswer answer={answer}>{(line) => <Drawn line={line} />}</ShowAnswer>
+    </>
+  );
+}
+
+/** The trials of an ended take that still run, as stragglers do, may end later. */
+const isOver = ({ run_status: status, ended_at: ended, groups }: Timeline): boolean =>
+  hasEnded(status) || (ended !== null && groups.every(({ trials }) => trials.every(({ outcome }) => outcome !== null)));
+
+/** Asks for all groups, page by page. */
+async function readTimeline(
+  client: TrialgateClient,
+  { runId, iteration, take }: { runId: string; iteration: number; take: number | undefined },
+  signal: AbortSignal,
+): Promise<Timeline> {
+  const groups = new Map<string, TimelineGroup>();
+  for (let offset = 0; ;) {
+    const page = await client.timeline(runId, iteration, { take, offset, limit: 500 }, signal);
+    for (const group of page.groups) groups.set(group.group_id, group);
+    if (page.next_offset === null) return { ...page, groups: [...groups.values()] };
+    offset = page.next_offset;
+  }
+}
+
+type Row =
+  | { kind: 'group'; group: TimelineGroup }
+  | { kind: 'trial'; group: TimelineGroup; trial: TimelineTrial; lanes: Lane[] };
+type Mark = { at: number; text: string };
+
+/** What has no end yet ends now. Nothing of a run that has ended goes on. */
+function untilOf({ run_status: status, ended_at: ended, now, groups }: Timeline): number {
+  if (!hasEnded(status)) return now;
+  const times = groups.flatMap((group) => group.trials.flatMap(({ attempts }) => attempts)).flatMap(timesOf);
+  return Math.max(ended ?? 0, ...groups.flatMap(timesOf), ...times);
+}
+const timesOf = ({ opened_at: opened, ended_at: ended }: { opened_at: number; ended_at: number | null }): number[] =>
+  ended === null ? [opened] : [opened, ended];
+
+function drawingOf(line: Timeline) {
+  const until = untilOf(line);
+  const rows = line.groups.flatMap((group): Row[] => [
+    { kind: 'group', group },
+    ...group.trials.map((trial): Row => ({ kind: 'trial', group, trial, lanes: lanesOf(trial, group, until) })),
+  ]);
+  const lanes = rows.flatMap((row) => (row.kind === 'trial' ? row.lanes : []));
+  const start = line.groups.reduce((least, group) => Math.min(least, group.opened_at), line.opened_at);
+  const last = lanes.reduce((most, { end }) => Math.max(most, end), line.ended_at ?? (isOver(line) ? start : line.now));
+  const marks: Mark[] = [
+    ...(line.batch_at === null ? [] : [{ at: line.batch_at, text: 'batch made' }]),
+    ...(line.trained_at === null ? [] : [{ at: line.trained_at, text: `version ${line.trained_version} trained` }]),
+    ...line.publications.map(({ version, replicas, last_at: at }) => ({
+      at,
+      text: `version ${version} confirmed by ${count(replicas, 'engine')}`,
+    })),
+    ...(line.resumed_at === null ? [] : [{ at: line.resumed_at, text: 'run resumed' }]),
+    ...(line.ended_at === null ? [] : [{ at: line.ended_at, text: 'iteration ended' }]),
+  ].toSorted((a, b) => a.at - b.at);
+  const span = Math.max(1, last - start, ...marks.map(({ at }) => at - start));
+  const place = (at: number): string => `${Math.min(100, Math.max(0, (100 * (at - start)) / span))}%`;
+  return { rows, lanes, start, span, marks, place };
+}
+type Drawing = ReturnType<typeof drawingOf>;
+
+function Drawn({ line }: { line: Timeline }) {
+  const drawing = useMemo(() => drawingOf(line), [line]);
+  const isEnded = hasEnded(line.run_status);
+  return (
+    <>
+      <p>
+        <Badge word={line.status} /> opened {when(line.opened_at)}
+        {line.ended_at !== null && `, took ${duration(line.ended_at - line.opened_at)}`}, samples from version{' '}
+        {line.policy_version}
+        {line.newest_take > line.take && `; take ${line.newest_take} superseded it`}
+      </p>
+      {line.waits_for !== null && (
+        <p className="trouble">
+          The step waits <Recorded text={line.waits_for} />
+        </p>
+      )}
+      {line.skipped !== null && (
+        <p className="trouble">
+          Its step made no update: <Recorded text={line.skipped} />
+        </p>
+      )}
+      <Summary drawing={drawing} />
+      {drawing.rows.length === 0 ? (
+        <p className="hint">No group of it has been opened.</p>
+      ) : (
+        <Bars drawing={drawing} isEnded={isEnded} />
+      )}
+    </>
+  );
+}
+
+/** What the time went into, the trials that ended last, and the times of the step. */
+function Summary({ drawing: { rows, lanes, marks, start } }: { drawing: Drawing }) {
+  const trials = rows.flatMap((row) => (row.kind === 'trial' ? [row] : []));
+  const total = lanes.reduce((sum, lane) => sum + lane.end - lane.start, 0);
+  const share = (seconds: number): string => `${duration(seconds)} (${Math.round((100 * seconds) / total)} %)`;
+  const spent = Object.entries(NAMES).flatMap(([name, text]) => {
+    const seconds = lanes.reduce((sum, lane) => sum + (lane.name === name ? lane.end - lane.start : 0), 0);
+    return seconds > 0 ? [{ name, text, seconds }] : [];
+  });
+  const engine = lanes.reduce((sum, lane) => sum + lane.engineWait, 0);
+  const latest = trials.toSorted((a, b) => (b.lanes.at(-1)?.end ?? 0) - (a.lanes.at(-1)?.end ?? 0)).slice(0, 3);
+  const stragglers = trials.filter(({ trial, group }) => isStraggler(trial, group)).length;
+  const again = trials.filter(({ trial }) => trial.attempts.length > 1).length;
+  return (
+    <>
+      <p className="legend">
+        {spent.map(({ name, text, seconds }) => (
+          <span key={name}>
+            <span className={`lane-key lane-${name}`} /> {text} {share(seconds)}
+          </span>
+        ))}
+        {engine > 0 && (
+          <span>
+            <span className="lane-key lane-engine" /> of it waits for the engine {share(engine)}
+          </span>
+        )}
+      </p>
+      {trials.length > 0 && (
+        <p className="hint">
+          {count(trials.length, 'trial')}, {count(stragglers, 'straggler')}, {again} tried again. Ended last:{' '}
+          {latest.map(({ trial, lanes: own }, i) => (
+            <span key={trial.trial_id}>
+              {i > 0 && ', '}
+              <Link href={trialPath(trial.trial_id)}>{trial.trial_id}</Link> (
+              {endOf(trial) === null ? 'under way' : `after ${duration((own.at(-1)?.end ?? start) - start)}`})
+            </span>
+          ))}
+        </p>
+      )}
+      {marks.length > 0 && (
+        <p className="hint">
+          Lines: {marks.map(({ at, text }) => `${text} after ${duration(Math.max(0, at - start))}`).join('; ')}.
+        </p>
+      )}
+    </>
+  );
+}
+
+/** The height of a row, also in style.css. */
+const [TRIAL_HEIGHT, GROUP_HEIGHT] = [26, 34];
+
+function Bars({ drawing, isEnded }: { drawing: Drawing; isEnded: boolean }) {
+  const { rows, marks, span, place, start } = drawing;
+  const [chosen, setChosen] = useState<string | null>(null);
+  const root = useRef<HTMLDivElement>(null);
+  const top = useTop(root);
+  const list = useWindowVirtualizer({
+    count: rows.length,
+    estimateSize: (i) => (rows[i]?.kind === 'group' ? GROUP_HEIGHT : TRIAL_HEIGHT),
+    getItemKey: (i) => keyOf(rows[i], i),
+    overscan: 12,
+    scrollMargin: top,
+  });
+  const about = rows.find((row) => row.kind === 'trial' && row.trial.trial_id === chosen);
+  return (
+    <>
+      <div className="timeline-head">
+        <p className="hint" role="status">
+          {about?.kind === 'trial'
+            ? `${about.trial.trial_id}: ${textOf(about, isEnded)}`
+            : 'Choose a bar by a click or a trial with the Tab key: this line says what it did.'}
+        </p>
+        <div className="timeline-axis" aria-hidden="true">
+          {[0, 0.25, 0.5, 0.75, 1].map((share) => (
+            <span key={share} style={{ left: `${100 * share}%` }}>
+              {duration(share * span)}
+            </span>
+          ))}
+        </div>
+      </div>
+      <div
+        ref={root}
+        className="list timeline"
+        style={{ height: list.getTotalSize() }}
+        role="region"
+        aria-label="Trials by time"
+      >
+        <div className="timeline-marks" aria-hidden="true">
+          {marks.map(({ at, text }) => (
+            <span key={`${at} ${text}`} style={{ left: place(at) }} title={text} />
+          ))}
+        </div>
+        {list.getVirtualItems().map(({ key, index, start: y }) => {
+          const row = rows[index];
+          const style = { transform: `translateY(${y - list.options.scrollMargin}px)` };
+          if (row?.kind === 'group') return <GroupRow key={key} group={row.group} style={style} isEnded={isEnded} />;
+          return (
+            row && (
+              <div
+                key={key}
+                className={`row timeline-trial${row.trial.trial_id === chosen ? ' picked' : ''}`}
+                style={style}
+                onClick={() => setChosen(row.trial.trial_id)}
+                onFocus={() => setChosen(row.trial.trial_id)}
+              >
+                <span className="timeline-label">
+                  <Link href={trialPath(row.trial.trial_id)}>
+                    <span className="hidden">trial </span>
+                    {row.trial.trial_index ?? row.trial.trial_id}
+                  </Link>{' '}
+                  <span className={markClass(row)}>{markOf(row, isEnded)}</span>
+                </span>
+                <span
+                  className="timeline-track"
+                  role="img"
+                  aria-label={textOf(row, isEnded)}
+                  title={textOf(row, isEnded)}
+                >
+                  {row.lanes.map((lane) => (
+                    <span
+                      key={`${lane.attempt} ${lane.name}`}
+                      className={`lane lane-${lane.name}`}
+                      style={{ left: place(lane.start), width: place(start + lane.end - lane.start) }}
+                    >
+                      {lane.engineWait > 0 && (
+                        <span
+                          className="lane-engine"
+                          style={{ width: `${(100 * lane.engineWait) / (lane.end - lane.start)}%` }}
+                        />
+                      )}
+                    </span>
+                  ))}
+                </span>
+              </div>
+            )
+          );
+        })}
+      </div>
+    </>
+  );
+}
+
+const keyOf = (row: Row | undefined, i: number): string =>
+  row === undefined ? String(i) : row.kind === 'group' ? `group ${row.group.group_id}` : row.trial.trial_id;
+
+type TrialRow = Extract<Row, { kind: 'trial' }>;
+
+/** A word beside a trial that was not simply scored. */
+function markOf({ trial, group }: TrialRow, isEnded: boolean): string {
+  const outcome = outcomeWord(trial.outcome, isEnded);
+  if (outcome !== 'scored') return outcome.replaceAll('_', ' ');
+  if (isStraggler(trial, group)) return 'straggler';
+  return trial.attempts.length > 1 ? 'tried again' : '';
+}
+
+const markClass = ({ trial, group }: TrialRow): string =>
+  (trial.outcome !== null && trial.outcome !== 'scored') || isStraggler(trial, group) ? 'hint odd' : 'hint';
+
+/** What a bar shows, in words. */
+function textOf({ trial, group, lanes }: TrialRow, isEnded: boolean): string {
+  const several = trial.attempts.length > 1;
+  const parts = lanes.map(({ name, attempt, start, end, engineWait }, i) => {
+    const wait = engineWait > 0 ? ` (${duration(engineWait)} of it waits for the engine)` : '';
+    const which = several && lanes[i - 1]?.attempt !== attempt ? `attempt ${attempt}: ` : '';
+    return `${which}${NAMES[name]} ${duration(end - start)}${wait}`;
+  });
+  const facts = [
+    outcomeWord(trial.outcome, isEnded).replaceAll('_', ' '),
+    ...(trial.reward === null ? [] : [`reward ${trial.reward.toFixed(3)}`]),
+    ...(isStraggler(trial, group) ? ['straggler'] : []),
+    ...(trial.call_since === null || isEnded ? [] : ['a call has been under way for several seconds']),
+    count(trial.calls, 'call'),
+  ];
+  return [...(parts.length > 0 ? parts : ['the record has no times of it']), ...facts].join(', ');
+}
+
+function GroupRow({ group, style, isEnded }: { group: TimelineGroup; style: CSSProperties; isEnded: boolean }) {
+  const unopened = group.size - group.trials.length;
+  return (
+    <div className="row timeline-group" style={style}>
+      <h2>
+        <Recorded text={taskName(group.task)} />
+      </h2>{' '}
+      {group.dropped !== null && <Badge word={group.dropped} title="This group is in no batch" />}{' '}
+      <span className="hint">
+        {group.ended_at === null
+          ? isEnded
+            ? 'not ended'
+            : 'under way'
+          : `ended after ${duration(group.ended_at - group.opened_at)}`}
+        {unopened > 0 && `, ${count(unopened, 'trial')} not opened`} <span className="less">{group.group_id}</span>
+      </span>
+    </div>
+  );
+}
