@@ -314,6 +314,10 @@ class TrialgateClient:
         query = {"attempt": attempt, "after": after}
         return cast(dict[str, Any], self._json("GET", f"{_session(trial_id)}/transcript", query))
 
+    def call_request(self, trial_id: str, call_id: str) -> dict[str, Any]:
+        """Reads the whole request of one call: `body` is JSON text for the route `path` of OpenAI's API."""
+        return cast(dict[str, Any], self._json("GET", f"{_session(trial_id)}/calls/{call_id}/request"))
+
     def tokens(self, trial_id: str, attempt: int | None = None) -> Samples:
         """Reads the same as `samples`, as a person's page does: it waits for others, and refuses very long attempts."""
         return cast(Samples, self._json("GET", f"{_session(trial_id)}/tokens", {"attempt": attempt}))

@@ -6,6 +6,7 @@ import { OPERATIONS } from '../../gateway/http/openapi/operations.ts';
 import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 import {
   TrialgateClient,
+  type CallRequest,
   type DroppedWork,
   type EngineList,
   type GroupList,
@@ -53,6 +54,7 @@ test('the TypeScript client’s types and methods are those of the gateway’s A
   expectTypeOf<runSchemas.GroupList>().toExtend<GroupList>();
   expectTypeOf<Timeline>().toExtend<runSchemas.Timeline>();
   expectTypeOf<runSchemas.Timeline>().toExtend<Timeline>();
+  expectTypeOf<CallRequest>().toEqualTypeOf<runSchemas.CallRequest>();
   expectTypeOf<DroppedWork>().toExtend<runSchemas.DroppedWork>();
   expectTypeOf<runSchemas.DroppedWork>().toExtend<DroppedWork>();
   expectTypeOf<Transcript>().toExtend<runSchemas.Transcript>();

@@ -15,6 +15,7 @@ import type {
 } from './types.ts';
 
 import type {
+  CallRequest,
   DroppedWork,
   GroupFilter,
   GroupList,
@@ -154,6 +155,11 @@ export class TrialgateClient {
     signal?: AbortSignal,
   ): Promise<Transcript> {
     return this.#json(`${sessionPath(trialId)}/transcript`, { query, signal });
+  }
+
+  /** Reads the whole request of one call. */
+  callRequest(trialId: string, callId: string, signal?: AbortSignal): Promise<CallRequest> {
+    return this.#json(`${sessionPath(trialId)}/calls/${encodeURIComponent(callId)}/request`, { signal });
   }
 
   /** Reads the same as `samples`, as a person's page does: it waits for other readers, and refuses very long attempts. */

@@ -21,8 +21,8 @@ export type Evaluation = {
   trials: number;
   scored: number;
   reward_mean: number | null;
-  /** The mean over tasks of the share of trials with a reward of 1 or more. */
-  pass_at_1: number | null;
+  /** pass@k by k: the share of tasks of which at least one of k trials has a reward of 1 or more. Empty before a trial is scored. */
+  pass_at: Record<string, number>;
 };
 export type RunDetails = RunState & {
   config: unknown;
@@ -204,6 +204,14 @@ export type ShownCall = {
   started_at: number;
   first_token_at: number | null;
   ended_at: number;
+};
+/** The whole request of a call: `body` is JSON text in OpenAI's form, for the route `path` of OpenAI's API. */
+export type CallRequest = {
+  session_id: string;
+  call_id: string;
+  attempt: number;
+  path: '/chat/completions' | '/completions';
+  body: string;
 };
 export type Transcript = {
   session_id: string;

@@ -66,6 +66,15 @@ test('runs are listed page by page, the newest first, with the mean rewards of t
   });
 });
 
+test('evaluations have pass@k for each k for which their tasks have enough trials', async () => {
+  const { evaluations } = await read('/runs/run');
+  // The numbers of the tasks' 4 trials that pass are 2, 1, 1 and 2 before the run, and 3, 3, 2 and 3 after it.
+  expect(evaluations).toMatchObject([
+    { id: 'eval@0', trials: 16, pass_at: { 1: 0.375, 2: expect.closeTo(2 / 3, 9), 4: 1 } },
+    { id: 'eval@3', trials: 16, pass_at: { 1: 0.6875, 2: expect.closeTo((3 + 5 / 6) / 4, 9), 4: 1 } },
+  ]);
+});
+
 test('iterations are read page by page with the rewards, outcomes and metrics of their own trials', async () => {
   const page = await read('/runs/run/iterations?limit=2');
   expect(page.iterations.map(({ iteration }: { iteration: number }) => iteration)).toEqual([0, 1]);
@@ -182,6 +191,26 @@ test('a page of a transcript is read without the calls before it, and has the nu
   });
   expect([page.next, page.attempts, page.outputs, page.refusals]).toEqual([53, null, null, null]);
   expect(await read('/sessions/long/transcript?after=59')).toMatchObject({ calls: [{ number: 60 }], next: null });
+});
+
+test('the whole request of a call is read as it was, with the messages that its row does not have; another session’s call is not found', async () => {
+  const { calls: shown } = await read('/sessions/talk/transcript');
+  const path = `/sessions/talk/calls/${shown[1].call_id}/request`;
+  const reply = await read(path);
+  expect(schemas.callRequest.parse(reply)).toEqual(reply);
+  expect(reply).toMatchObject({ call_id: shown[1].call_id, attempt: 1, path: '/chat/completions' });
+  const body = JSON.parse(reply.body);
+  expect(body.messages.map(({ role }: { role: string }) => role)).toEqual(['system', 'user', 'assistant', 'tool']);
+  expect(body.tools).toHaveLength(1);
+  await openAttempt(gateway.db, { trialId: 'other', attempt: 1 });
+  const refused = callRecord({ trialId: 'other', status: 'failed', httpStatus: 400, request: {} });
+  await recordCalls(gateway.db, [refused]);
+  for (const [wrong, status] of [
+    [path.replace('talk', 'other'), 404],
+    [`/sessions/other/calls/${refused.id}/request`, 404],
+    ['/sessions/talk/calls/none/request', 400],
+  ] as const)
+    expect([wrong, (await gateway.admin('GET', wrong)).status]).toEqual([wrong, status]);
 });
 
 test('a call that begins its conversation again continues none: it says how many messages it shares, and with which call', async () => {
@@ -386,6 +415,7 @@ test('an agent’s own key opens no route that reads runs; an unknown run or ses
     '/runs/run/dropped',
     `/sessions/${trial.id}/transcript`,
     `/sessions/${trial.id}/tokens`,
+    `/sessions/${trial.id}/calls/${crypto.randomUUID()}/request`,
   ];
   for (const path of paths)
     for (const authorization of ['', `Bearer ${trial.key}`])

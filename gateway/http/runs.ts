@@ -56,13 +56,13 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const reply: RunDetails = {
       ...head(run),
       config: run.config,
-      evaluations: evaluations.map(({ id, policyVersion, trials, scored, rewardMean, passAt1 }) => ({
+      evaluations: evaluations.map(({ id, policyVersion, trials, scored, rewardMean, passAt }) => ({
         id,
         policy_version: policyVersion,
         trials,
         scored,
         reward_mean: rewardMean,
-        pass_at_1: passAt1,
+        pass_at: passAt,
       })),
       quarantined: run.quarantined.map(({ task, reason, at }) => ({ task, reason, at: epochSeconds(at) })),
     };

@@ -33,6 +33,7 @@ const named = {
   Timeline: runSchemas.timeline,
   DroppedWork: runSchemas.droppedWork,
   Transcript: runSchemas.transcript,
+  CallRequest: runSchemas.callRequest,
   Health: schemas.health,
   Failure: schemas.failed,
 } satisfies Record<string, z.ZodType>;
@@ -88,6 +89,13 @@ const PATH_PARAMETERS = [
     required: true,
     description: 'The trial’s id, percent-encoded because it may contain slashes',
     schema: { type: 'string', pattern: TRIAL_ID.source },
+  },
+  {
+    name: 'call_id',
+    in: 'path',
+    required: true,
+    description: 'The call’s id, as the transcript has it',
+    schema: { type: 'string', format: 'uuid' },
   },
   {
     name: 'iteration',

@@ -195,6 +195,21 @@ export const OPERATIONS: readonly Operation[] = [
   },
   {
     ...admin,
+    id: 'call_request',
+    method: 'get',
+    path: `${SESSION}/calls/{call_id}/request`,
+    summary: 'Read the whole request of one call, to send it again elsewhere',
+    reply: 'CallRequest',
+    failures: {
+      ...BAD,
+      ...KEY,
+      404: 'No such session or call, or the request was refused and is not kept',
+      413: 'The calls that the request builds on are too large',
+      ...SLOW,
+    },
+  },
+  {
+    ...admin,
     id: 'tokens',
     method: 'get',
     path: `${SESSION}/tokens`,

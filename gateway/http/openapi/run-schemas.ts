@@ -57,10 +57,9 @@ export const runDetails = z.object({
       trials: z.int(),
       scored: z.int(),
       reward_mean: z.number().nullable(),
-      pass_at_1: z
-        .number()
-        .nullable()
-        .describe('The mean over tasks of the share of trials with a reward of 1 or more'),
+      pass_at: numbers.describe(
+        'pass@k for k = 1, 2, 4, … up to the fewest scored trials of a task: the share of tasks of which at least one of k trials has a reward of 1 or more, estimated without bias; empty before a trial is scored',
+      ),
     }),
   ),
   quarantined: z.array(z.object({ task: z.string(), reason: z.string(), at: seconds })),
@@ -285,6 +284,14 @@ export const transcript = z.object({
   calls: z.array(shownCall),
   next: z.int().nullable().describe('`?after=` this number reads the next calls'),
 });
+export const callRequest = z.object({
+  session_id: z.string(),
+  call_id: z.string(),
+  attempt: z.int(),
+  path: z.enum(['/chat/completions', '/completions']).describe('The route of OpenAI’s API whose request it is'),
+  body: z.string().describe('The request as JSON text, in OpenAI’s form whatever the agent’s protocol'),
+});
+export const callPath = z.object({ call: z.uuid() });
 export const transcriptQuery = z.strictObject({
   attempt: z.coerce.number().int().min(1).max(999_999_999).optional(),
   after: whole(1_000_000).optional(),
@@ -301,4 +308,5 @@ export type GroupList = z.output<typeof groupList>;
 export type Timeline = z.output<typeof timeline>;
 export type DroppedWork = z.output<typeof droppedWork>;
 export type ShownCall = z.output<typeof shownCall>;
+export type CallRequest = z.output<typeof callRequest>;
 export type Transcript = z.output<typeof transcript>;
