@@ -225,6 +225,26 @@ test('an address keeps the whole view: tab, coloring and axis are there after a 
   expect(faults).toEqual([]);
 });
 
+test('a filter of trials is in the address, holds for groups and timeline, and a wrong one says why', async () => {
+  const { view, faults } = await open(`/runs/${RUN}/iterations/11`);
+  await view.getByRole('combobox', { name: 'Outcome' }).selectOption('agent_error');
+  await view.getByText('KeyError: 7').waitFor();
+  expect(await view.getByRole('row', { name: /scored/ }).count()).toBe(0);
+  await view.getByRole('link', { name: 'Timeline', exact: true }).click();
+  const bars = view.getByRole('region', { name: 'Trials by time' }).getByRole('img');
+  await bars.first().waitFor();
+  expect([await bars.count(), new URL(view.url()).search]).toEqual([1, '?outcome=agent_error']);
+  await view.getByRole('button', { name: 'Show all' }).click();
+  await view.getByText('51 trials').waitFor();
+  await view.getByRole('textbox', { name: 'Reward from' }).fill('2');
+  await view.getByRole('textbox', { name: 'to', exact: true }).fill('1');
+  await view.getByRole('textbox', { name: 'to', exact: true }).press('Enter');
+  await view.getByText('reward_min: is more than reward_max').waitFor();
+  await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}/iterations/11?reward_min=many`);
+  await view.getByText(/reward_min: .*number/).waitFor();
+  expect(faults).toEqual([]);
+});
+
 test('a call is copied as a command without a key, as JSON and as a link that leads to it', async () => {
   const { view, faults } = await open('/trials/talk');
   await view.context().grantPermissions(['clipboard-read', 'clipboard-write']);

@@ -334,7 +334,7 @@ class TrialgateClient:
         query = {"from": start, "limit": limit}
         return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/iterations", query))
 
-    def timeline(self, run_id: str, iteration: int, **query: int | None) -> dict[str, Any]:
+    def timeline(self, run_id: str, iteration: int, **query: str | int | None) -> dict[str, Any]:
         """Reads when each attempt of a take's trials began and ended. Without `take` it is the newest."""
         return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/iterations/{iteration}/timeline", query))
 

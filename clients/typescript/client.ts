@@ -24,6 +24,7 @@ import type {
   RunList,
   Timeline,
   Transcript,
+  TrialFilter,
 } from './run-types.ts';
 
 export type * from './types.ts';
@@ -188,7 +189,7 @@ export class TrialgateClient {
   timeline(
     runId: string,
     iteration: number,
-    query: { take?: number; offset?: number; limit?: number } = {},
+    query: TrialFilter & { take?: number; offset?: number; limit?: number } = {},
     signal?: AbortSignal,
   ): Promise<Timeline> {
     return this.#json(`${runPath(runId)}/iterations/${iteration}/timeline`, { query, signal });

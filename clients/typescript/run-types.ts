@@ -85,10 +85,14 @@ export type ListedGroup = {
   opened_at: number;
   ended_at: number | null;
   variance: number | null;
+  /** Of all its trials, as the variance is. */
+  mean: number | null;
   trials: ListedTrial[];
 };
 export type GroupList = { run_status: RunStatus; groups: ListedGroup[]; next_offset: number | null };
-export type GroupFilter = {
+/** Which trials are read: by the outcome (or `open`), the agent's name, and the weighted reward. */
+export type TrialFilter = { outcome?: string; agent?: string; reward_min?: number; reward_max?: number };
+export type GroupFilter = TrialFilter & {
   iteration?: number;
   take?: number;
   group_id?: string;

@@ -107,6 +107,44 @@ test('groups come with their trials, those whose rewards vary most first', async
   expect(await read('/runs/run/groups?iteration=2&limit=2')).toMatchObject({ next_offset: 2 });
 });
 
+test('groups and timelines have only the trials with the outcome, agent and rewards that were asked for; means are of all trials', async () => {
+  type Reply = { groups: { mean: number | null; trials: { outcome: string; reward: number | null }[] }[] };
+  const all: Reply = await read('/runs/run/groups?iteration=2');
+  const rewards = all.groups.flatMap(({ trials: own }) => own.flatMap(({ reward }) => reward ?? []));
+  for (const path of ['/runs/run/groups?iteration=2&', '/runs/run/iterations/2/timeline?']) {
+    const trialsOf = async (filter: string) => {
+      const { groups }: Reply = await read(`${path}${filter}`);
+      expect(groups.every(({ trials: own }) => own.length > 0)).toBe(true);
+      return groups.flatMap(({ trials: own }) => own);
+    };
+    expect((await trialsOf('outcome=agent_error')).map(({ outcome }) => outcome)).toEqual(['agent_error']);
+    expect(await trialsOf('outcome=open')).toEqual([]);
+    expect(await trialsOf('agent=nobody')).toEqual([]);
+    expect(await trialsOf('agent=oneshot&outcome=truncated')).toHaveLength(1);
+    const some = rewards.filter((reward) => reward >= 0.1 && reward < 1);
+    expect(some.length).toBeGreaterThan(0);
+    const found = await trialsOf('reward_min=0.1&reward_max=0.99');
+    expect(found.map(({ reward }) => reward).toSorted()).toEqual(some.toSorted());
+    for (const bad of [
+      'outcome=won',
+      'agent=',
+      'agent=%00',
+      'reward_min=',
+      'reward_max=x',
+      'reward_min=2&reward_max=1',
+    ])
+      expect([bad, (await gateway.admin('GET', `${path}${bad}`)).status]).toEqual([bad, 400]);
+  }
+  const refused = await gateway.admin('GET', '/runs/run/groups?reward_min=2&reward_max=1');
+  expect((await refused.json()).error.message).toBe(
+    'reward_min: is more than reward_max, so no trial has such a reward',
+  );
+  const filtered: Reply = await read('/runs/run/groups?iteration=2&reward_min=1');
+  expect(filtered.groups.map(({ mean }) => mean)).toEqual(
+    all.groups.filter(({ trials: own }) => own.some(({ reward }) => reward === 1)).map(({ mean }) => mean),
+  );
+});
+
 test('lost work is counted by reason', async () => {
   expect(await read('/runs/run/dropped')).toEqual({
     groups: [{ reason: 'stale', groups: 1 }],

@@ -13,6 +13,7 @@ import {
 } from '../schema.ts';
 import { shownOutcome } from './shown-outcome.ts';
 import { isSameTake, ofTake, type TakeKey } from './takes.ts';
+import { hasChosen, isChosen, type TrialChoice } from './trial-choice.ts';
 import { weightedRewardOf } from './weighted-reward.ts';
 
 /** Times of a JSON value are in seconds since the epoch. */
@@ -129,23 +130,30 @@ export type TimelineGroup = Pick<
 /** The most characters of an attempt's reason. */
 const REASON = 200;
 
-/** Returns a page of a take's groups in their order, with every attempt of their trials, in one statement. */
+type Wanted = {
+  offset: number;
+  limit: number;
+  weights: Record<string, number>;
+  hasEnded: boolean;
+  trials: TrialChoice;
+};
+
+/** Returns a page of a take's groups that have wanted trials, in their order, with every attempt of these, in one statement. */
 export async function readTimelineGroups(
   db: Database,
   key: TakeKey,
-  { offset, limit, weights }: { offset: number; limit: number; weights: Record<string, number> },
+  { offset, limit, weights, hasEnded, trials: choice }: Wanted,
 ): Promise<TimelineGroup[]> {
-  const page = db
-    .$with('page')
-    .as(
-      db
-        .select()
-        .from(groups)
-        .where(ofTake(groups, key))
-        .orderBy(asc(groups.ordinal), asc(groups.id))
-        .offset(offset)
-        .limit(limit),
-    );
+  const chosen = isChosen(choice, { weights, hasEnded });
+  const page = db.$with('page').as(
+    db
+      .select()
+      .from(groups)
+      .where(and(ofTake(groups, key), hasChosen(chosen)))
+      .orderBy(asc(groups.ordinal), asc(groups.id))
+      .offset(offset)
+      .limit(limit),
+  );
   const waits = db.$with('waits').as(
     db
       .select({
@@ -194,7 +202,7 @@ export async function readTimelineGroups(
       },
     })
     .from(page)
-    .leftJoin(trials, eq(trials.groupId, page.id))
+    .leftJoin(trials, and(eq(trials.groupId, page.id), chosen))
     .leftJoin(attempts, eq(attempts.trialId, trials.id))
     .leftJoin(waits, and(eq(waits.trialId, trials.id), eq(waits.attempt, attempts.attempt)))
     .orderBy(asc(page.ordinal), asc(page.id), asc(trials.trialIndex), asc(trials.id), asc(attempts.attempt));

@@ -14,22 +14,48 @@ export const runsQuery = z.strictObject({
   limit: limit(200),
 });
 export const iterationsQuery = z.strictObject({ from: whole(1_000_000_000).optional(), limit: limit(500) });
-export const groupsQuery = z.strictObject({
-  iteration: whole(1_000_000_000).optional(),
-  take: whole(1_000_000_000).optional(),
-  group_id: z.string().regex(GROUP_ID, 'the id of a group').optional(),
-  evaluation: z.string().regex(EVALUATION_ID, '`eval@{version}` or `eval@{version}.{n}`').optional(),
-  dropped: z.enum(DROPPED).optional(),
-  offset: whole(1_000_000).optional(),
-  limit: limit(200),
-});
+/** An empty text is no number. */
+const reward = z.string().trim().min(1, 'expected a number').pipe(z.coerce.number()).optional();
+const trialChoice = {
+  outcome: z
+    .enum([...OUTCOMES, 'open'])
+    .optional()
+    .describe('Only trials with this outcome; `open` while they run'),
+  agent: z
+    .string()
+    .max(1_000)
+    .regex(/^[^\0]+$/, 'expected the name of an agent')
+    .optional()
+    .describe('Only trials of the agent with this name'),
+  reward_min: reward.describe('Only trials with this weighted reward or more'),
+  reward_max: reward.describe('Only trials with this weighted reward or less'),
+};
+type Rewards = { reward_min?: number; reward_max?: number };
+const areInOrder = ({ reward_min: least = -Infinity, reward_max: most = Infinity }: Rewards): boolean => least <= most;
+const NOT_IN_ORDER = { path: ['reward_min'], message: 'is more than reward_max, so no trial has such a reward' };
+
+export const groupsQuery = z
+  .strictObject({
+    ...trialChoice,
+    iteration: whole(1_000_000_000).optional(),
+    take: whole(1_000_000_000).optional(),
+    group_id: z.string().regex(GROUP_ID, 'the id of a group').optional(),
+    evaluation: z.string().regex(EVALUATION_ID, '`eval@{version}` or `eval@{version}.{n}`').optional(),
+    dropped: z.enum(DROPPED).optional(),
+    offset: whole(1_000_000).optional(),
+    limit: limit(200),
+  })
+  .refine(areInOrder, NOT_IN_ORDER);
 
 export const iterationPath = z.strictObject({ iteration: whole(1_000_000_000) });
-export const timelineQuery = z.strictObject({
-  take: whole(1_000_000_000).optional(),
-  offset: whole(1_000_000).optional(),
-  limit: limit(500),
-});
+export const timelineQuery = z
+  .strictObject({
+    ...trialChoice,
+    take: whole(1_000_000_000).optional(),
+    offset: whole(1_000_000).optional(),
+    limit: limit(500),
+  })
+  .refine(areInOrder, NOT_IN_ORDER);
 
 const runHead = {
   run_id: z.string(),
@@ -122,8 +148,9 @@ export const listedGroup = z.object({
   dropped: z.enum(DROPPED).nullable(),
   opened_at: seconds,
   ended_at: seconds.nullable(),
-  variance: z.number().nullable().describe('The variance of the rewards'),
-  trials: z.array(listedTrial),
+  variance: z.number().nullable().describe('The variance of the rewards of all its trials'),
+  mean: z.number().nullable().describe('The mean of the same rewards'),
+  trials: z.array(listedTrial).describe('Those that were asked for'),
 });
 export const groupList = z.object({
   run_status: z.enum(RUN_STATUSES),

@@ -8,6 +8,9 @@ export const iterationPath = (runId: string, iteration: number, take?: number): 
   `${runPath(runId)}/iterations/${iteration}${take === undefined ? '' : `?take=${take}`}`;
 export const timelinePath = (runId: string, iteration: number, take?: number): string =>
   `${runPath(runId)}/iterations/${iteration}/timeline${take === undefined ? '' : `?take=${take}`}`;
+/** Returns a path with the parameters of the view that leads there: its take and its filter. */
+export const withSearch = (path: string, search: URLSearchParams): string =>
+  search.size === 0 ? path : `${path}?${search}`;
 export const groupPath = (runId: string, groupId: string): string =>
   `${runPath(runId)}/groups?group=${encodeURIComponent(groupId)}`;
 

@@ -1,12 +1,19 @@
 import { useWindowVirtualizer } from '@tanstack/react-virtual';
 import { useMemo, useRef, useState, type CSSProperties } from 'react';
 import { Link, useSearchParams } from 'wouter';
-import type { Timeline, TimelineGroup, TimelineTrial, TrialgateClient } from '../../../clients/typescript/client.ts';
+import type {
+  Timeline,
+  TimelineGroup,
+  TimelineTrial,
+  TrialFilter,
+  TrialgateClient,
+} from '../../../clients/typescript/client.ts';
 import { count, duration, taskName, when } from '../format.ts';
 import { hasEnded } from '../has-ended.ts';
 import { endOf, isStraggler, lanesOf, type Lane, type LaneName } from '../lanes.ts';
 import { Badge, outcomeWord } from '../parts/badge.tsx';
-import { Crumbs, iterationPath, runPath, trialPath } from '../parts/crumbs.tsx';
+import { Crumbs, iterationPath, runPath, trialPath, withSearch } from '../parts/crumbs.tsx';
+import { filterOf, isFiltered, TrialFilterForm } from '../parts/trial-filter.tsx';
 import { Recorded } from '../parts/recorded.tsx';
 import { ShowAnswer } from '../parts/show-answer.tsx';
 import { useAnswer } from '../use-answer.ts';
@@ -27,9 +34,10 @@ export function TimelineView({ runId, iteration }: { runId: string; iteration: n
   const take = Number(search.get('take')) || undefined;
   const title = `Timeline of iteration ${iteration}${take === undefined ? '' : `, take ${take}`}`;
   useTitle(`${title}, ${runId}`);
+  const filter = filterOf(search);
   const answer = useAnswer({
-    key: `timeline ${runId} ${iteration} ${take}`,
-    ask: (client, _before: Timeline | null, signal) => readTimeline(client, { runId, iteration, take }, signal),
+    key: `timeline ${runId} ${iteration} ${take} ${Object.values(filter).join('\n')}`,
+    ask: (client, _before: Timeline | null, signal) => readTimeline(client, { runId, iteration, take, filter }, signal),
     isFinal: isOver,
   });
   return (
@@ -37,11 +45,12 @@ export function TimelineView({ runId, iteration }: { runId: string; iteration: n
       <Crumbs
         of={[
           [runId, runPath(runId)],
-          [`iteration ${iteration}`, iterationPath(runId, iteration, take)],
+          [`iteration ${iteration}`, withSearch(iterationPath(runId, iteration), search)],
         ]}
       />
       <h1>{title}</h1>
-      <ShowAnswer answer={answer}>{(line) => <Drawn line={line} />}</ShowAnswer>
+      <TrialFilterForm />
+      <ShowAnswer answer={answer}>{(line) => <Drawn line={line} isFiltered={isFiltered(filter)} />}</ShowAnswer>
     </>
   );
 }
@@ -53,12 +62,12 @@ const isOver = ({ run_status: status, ended_at: ended, groups }: Timeline): bool
 /** Asks for all groups, page by page. */
 async function readTimeline(
   client: TrialgateClient,
-  { runId, iteration, take }: { runId: string; iteration: number; take: number | undefined },
+  { runId, iteration, take, filter }: { runId: string; iteration: number; take?: number; filter: TrialFilter },
   signal: AbortSignal,
 ): Promise<Timeline> {
   const groups = new Map<string, TimelineGroup>();
   for (let offset = 0; ;) {
-    const page = await client.timeline(runId, iteration, { take, offset, limit: 500 }, signal);
+    const page = await client.timeline(runId, iteration, { take, ...filter, offset, limit: 500 }, signal);
     for (const group of page.groups) groups.set(group.group_id, group);
     if (page.next_offset === null) return { ...page, groups: [...groups.values()] };
     offset = page.next_offset;
@@ -104,7 +113,7 @@ function drawingOf(line: Timeline) {
 }
 type Drawing = ReturnType<typeof drawingOf>;
 
-function Drawn({ line }: { line: Timeline }) {
+function Drawn({ line, isFiltered: isPart }: { line: Timeline; isFiltered: boolean }) {
   const drawing = useMemo(() => drawingOf(line), [line]);
   const isEnded = hasEnded(line.run_status);
   return (
@@ -127,9 +136,9 @@ function Drawn({ line }: { line: Timeline }) {
       )}
       <Summary drawing={drawing} />
       {drawing.rows.length === 0 ? (
-        <p className="hint">No group of it has been opened.</p>
+        <p className="hint">{isPart ? 'It has no such trials.' : 'No group of it has been opened.'}</p>
       ) : (
-        <Bars drawing={drawing} isEnded={isEnded} />
+        <Bars drawing={drawing} isEnded={isEnded} isFiltered={isPart} />
       )}
     </>
   );
@@ -186,7 +195,9 @@ function Summary({ drawing: { rows, lanes, marks, start } }: { drawing: Drawing 
 /** The height of a row, also in style.css. */
 const [TRIAL_HEIGHT, GROUP_HEIGHT] = [26, 34];
 
-function Bars({ drawing, isEnded }: { drawing: Drawing; isEnded: boolean }) {
+type BarsProps = { drawing: Drawing; isEnded: boolean; isFiltered: boolean };
+
+function Bars({ drawing, isEnded, isFiltered: isPart }: BarsProps) {
   const { rows, marks, span, place, start } = drawing;
   const [chosen, setChosen] = useState<string | null>(null);
   const root = useRef<HTMLDivElement>(null);
@@ -230,7 +241,8 @@ function Bars({ drawing, isEnded }: { drawing: Drawing; isEnded: boolean }) {
         {list.getVirtualItems().map(({ key, index, start: y }) => {
           const row = rows[index];
           const style = { transform: `translateY(${y - list.options.scrollMargin}px)` };
-          if (row?.kind === 'group') return <GroupRow key={key} group={row.group} style={style} isEnded={isEnded} />;
+          if (row?.kind === 'group')
+            return <GroupRow key={key} group={row.group} style={style} isEnded={isEnded} isFiltered={isPart} />;
           return (
             row && (
               <div
@@ -311,8 +323,10 @@ function textOf({ trial, group, lanes }: TrialRow, isEnded: boolean): string {
   return [...(parts.length > 0 ? parts : ['the record has no times of it']), ...facts].join(', ');
 }
 
-function GroupRow({ group, style, isEnded }: { group: TimelineGroup; style: CSSProperties; isEnded: boolean }) {
-  const unopened = group.size - group.trials.length;
+type GroupRowProps = { group: TimelineGroup; style: CSSProperties; isEnded: boolean; isFiltered: boolean };
+
+function GroupRow({ group, style, isEnded, isFiltered: isPart }: GroupRowProps) {
+  const others = group.size - group.trials.length;
   return (
     <div className="row timeline-group" style={style}>
       <h2>
@@ -325,7 +339,8 @@ function GroupRow({ group, style, isEnded }: { group: TimelineGroup; style: CSSP
             ? 'not ended'
             : 'under way'
           : `ended after ${duration(group.ended_at - group.opened_at)}`}
-        {unopened > 0 && `, ${count(unopened, 'trial')} not opened`} <span className="less">{group.group_id}</span>
+        {others > 0 && `, ${count(others, isPart ? 'other trial' : 'trial')}${isPart ? '' : ' not opened'}`}{' '}
+        <span className="less">{group.group_id}</span>
       </span>
     </div>
   );
