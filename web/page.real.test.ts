@@ -234,6 +234,14 @@ test('a filter of trials is in the address, holds for groups and timeline, and a
   const bars = view.getByRole('region', { name: 'Trials by time' }).getByRole('img');
   await bars.first().waitFor();
   expect([await bars.count(), new URL(view.url()).search]).toEqual([1, '?outcome=agent_error']);
+  await view.getByText(/1 trial shown, 0 stragglers/).waitFor();
+  // The choice of an outcome takes what was typed with it, and keeps the focus.
+  const outcome = view.getByRole('combobox', { name: 'Outcome' });
+  await view.getByRole('textbox', { name: 'Agent' }).fill('oneshot');
+  await outcome.focus();
+  await outcome.selectOption('truncated');
+  await expect.poll(() => new URL(view.url()).search).toBe('?outcome=truncated&agent=oneshot');
+  expect(await outcome.evaluate('(own) => own === document.activeElement')).toBe(true);
   await view.getByRole('button', { name: 'Show all' }).click();
   await view.getByText('51 trials').waitFor();
   await view.getByRole('textbox', { name: 'Reward from' }).fill('2');

@@ -116,7 +116,10 @@ export type TimelineTrial = {
   trial_id: string;
   trial_index: number | null;
   agent: string | null;
+  /** Of the trial, or else of its last attempt. */
   outcome: Outcome | null;
+  /** False while it is under way or waits for its next attempt. */
+  has_outcome: boolean;
   /** Weighted. */
   reward: number | null;
   calls: number;
@@ -133,6 +136,9 @@ export type TimelineGroup = {
   agent: string;
   size: number;
   dropped: DropReason | null;
+  /** With `rollouts: external`: no program has claimed it. */
+  is_unclaimed: boolean;
+  claimed_at: number | null;
   opened_at: number;
   deadline_at: number | null;
   /** The time of its quorum, its end or its deadline: a straggler ends later. */
@@ -150,15 +156,18 @@ export type Timeline = {
   trained_version: number | null;
   skipped: string | null;
   opened_at: number;
+  /** Of a take that was superseded while it was open: the opening of the next take. */
   ended_at: number | null;
   batch_at: number | null;
   trained_at: number | null;
   /** The run was resumed for the last time, if that was during the take. */
   resumed_at: number | null;
-  /** The versions that replicas confirmed during the take. */
+  /** The version that it trained, and those that replicas confirmed during the take. The times are of the newest confirmation by each replica. */
   publications: { version: number; replicas: number; first_at: number; last_at: number }[];
-  /** What the open take waits for, as far as the record shows it. */
+  /** What the open take waits for, in sentences, as far as the record shows it. Null with an offset. */
   waits_for: string | null;
+  /** Of all trials of the take, whatever the filter: those that may still change, and the newest time. Null with an offset. */
+  all_trials: { running: number; last_at: number | null } | null;
   now: number;
   groups: TimelineGroup[];
   next_offset: number | null;

@@ -17,6 +17,7 @@ import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { contentOf } from '../../store/calls/content.ts';
 import { itemKey } from '../../store/calls/outline.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { sealAttempt } from '../../store/queries/seal-attempt.ts';
 import { recordCalls, type CallRecord } from '../../store/queries/record-calls.ts';
 import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import * as schemas from './openapi/run-schemas.ts';
@@ -371,7 +372,9 @@ test('the timeline of an open take says what its step waits for, from its groups
   const path = `/runs/${runId}/iterations/0/timeline`;
   await gateway.db.insert(runs).values({ id: runId, config: {} });
   await gateway.db.insert(iterations).values({ runId, iteration: 0, take: 1, policyVersion: 0 });
-  expect((await read(path)).waits_for).toMatch(/^for its next groups or its batch: no group of it is open/);
+  expect((await read(path)).waits_for).toMatch(
+    /^The step waits for its next groups or its batch: no group is open\. If/,
+  );
   const group = { runId, kind: 'train' as const, iteration: 0, take: 1, task: 't', agent: 'a', policyVersion: 0 };
   await gateway.db.insert(groupRows).values([
     { ...group, id: 'waiting/0.1/0', ordinal: 0, size: 3 },
@@ -390,7 +393,7 @@ test('the timeline of an open take says what its step waits for, from its groups
   await gateway.db.insert(longCalls).values({ ...call, startedAt });
   const line = await read(path);
   expect(line.waits_for).toMatch(
-    /^for 1 group: 2 trials are under way \(1 being verified\), 1 has not been opened\. Longest: slow, \d+ s$/,
+    /^The step waits for 1 group: 2 trials under way \(1 being verified\), 1 trial not opened\. Longest: slow, \d+ s\.$/,
   );
   const [own] = line.groups;
   expect(own).toMatchObject({ size: 3, trials: [{ trial_id: 'slow' }, { trial_id: 'verified', call_since: null }] });
@@ -398,7 +401,7 @@ test('the timeline of an open take says what its step waits for, from its groups
   await gateway.db
     .insert(batchRows)
     .values({ runId, iteration: 0, take: 1, sha256: 'b', path: '/b', samples: 1, trials: 1 });
-  expect((await read(path)).waits_for).toMatch(/^for its train step/);
+  expect((await read(path)).waits_for).toMatch(/^The step waits for its train step/);
   await gateway.db.insert(policyVersions).values({
     runId,
     version: 1,
@@ -409,15 +412,145 @@ test('the timeline of an open take says what its step waits for, from its groups
     checkpointSha256: 'c',
     canary: { token_ids: [], logprobs: [] },
   });
+  expect((await read(path)).waits_for).toBe('The step waits for the publication of version 1.');
   const confirmed = { runId, version: 1, weightVersion: 'waiting@1', checksum: 's', canaryDifference: 0 };
   await gateway.db.insert(publications).values({ ...confirmed, replica: 'http://one' });
   expect(await read(path)).toMatchObject({
     trained_version: 1,
     publications: [{ version: 1, replicas: 1 }],
-    waits_for: 'for the publication of version 1: 1 engine has confirmed it so far',
+    waits_for: 'The step waits for its end: version 1 is published.',
   });
+  // A replica that confirms a version again does not take it from its iteration.
+  await gateway.db.update(iterations).set({ status: 'done', endedAt: new Date() }).where(eq(iterations.runId, runId));
+  await gateway.db
+    .update(publications)
+    .set({ confirmedAt: new Date(Date.now() + 60_000) })
+    .where(eq(publications.runId, runId));
+  expect(await read(path)).toMatchObject({ publications: [{ version: 1, replicas: 1 }], waits_for: null });
+  await gateway.db.update(iterations).set({ status: 'open', endedAt: null }).where(eq(iterations.runId, runId));
   await gateway.db.update(runs).set({ status: 'blocked', reason: 'an engine is lost' }).where(eq(runs.id, runId));
-  expect((await read(path)).waits_for).toBe('an engine is lost');
+  expect((await read(path)).waits_for).toBe('The run is blocked: an engine is lost');
+});
+
+/** Opens iterations of a run, the last of which is open, and groups of these. */
+async function openTakes(runId: string, last: number, rows: Partial<typeof groupRows.$inferInsert>[]): Promise<void> {
+  await gateway.db.insert(runs).values({ id: runId, config: {} });
+  for (let iteration = 0; iteration <= last; iteration++)
+    await gateway.db
+      .insert(iterations)
+      .values({ runId, iteration, take: 1, policyVersion: 0, status: iteration < last ? 'done' : 'open' });
+  const group = { runId, kind: 'train' as const, take: 1, task: 't', agent: 'a', policyVersion: 0, size: 1 };
+  await gateway.db
+    .insert(groupRows)
+    .values(rows.map((row, ordinal) => ({ iteration: last, ...group, id: `${runId}/${ordinal}`, ordinal, ...row })));
+}
+
+test('stragglers are not what an open group’s step waits for; a trial between two attempts, and groups of earlier iterations, are', async () => {
+  await openTakes('late', 1, [{ endedAt: new Date() }, { size: 2 }, { iteration: 0 }]);
+  const trial = { runId: 'late', attempt: 1 };
+  await openAttempt(gateway.db, { ...trial, trialId: 'late-straggler', groupId: 'late/0', trialIndex: 0 });
+  await openAttempt(gateway.db, { ...trial, trialId: 'late-again', groupId: 'late/1', trialIndex: 0 });
+  await sealAttempt(gateway.db, { trialId: 'late-again', outcome: 'infra_error' });
+  await openAttempt(gateway.db, { ...trial, trialId: 'late-fresh', groupId: 'late/1', trialIndex: 1 });
+  const path = '/runs/late/iterations/1/timeline';
+  const line = await read(path);
+  expect(line.waits_for).toMatch(
+    /^The step waits for 2 groups \(1 of earlier iterations\): 1 trial under way, 1 trial between two attempts or out of attempts, 1 trial not opened\. Longest: late-fresh, \d+ s\.$/,
+  );
+  expect(line.all_trials).toMatchObject({ running: 3 });
+  expect(line.groups[1].trials[0]).toMatchObject({ outcome: 'infra_error', has_outcome: false });
+  const open = await read(`${path}?outcome=open`);
+  expect(
+    open.groups.flatMap(({ trials: own }: { trials: { trial_id: string }[] }) => own.map((each) => each.trial_id)),
+  ).toEqual(['late-straggler', 'late-again', 'late-fresh']);
+  expect((await read(`${path}?outcome=scored`)).all_trials).toMatchObject({ running: 3 });
+  await gateway.db.update(groupRows).set({ endedAt: new Date() }).where(eq(groupRows.runId, 'late'));
+  expect((await read(path)).waits_for).toMatch(
+    /no group is open\. 2 trials of ended groups still run\. If the run is paused/,
+  );
+});
+
+test('a group that no outside program has claimed waits for its claim, though its attempts are open', async () => {
+  await openTakes('outside', 0, [{ task: '', agent: 'external' }]);
+  await openAttempt(gateway.db, {
+    runId: 'outside',
+    trialId: 'outside-0',
+    attempt: 1,
+    groupId: 'outside/0',
+    trialIndex: 0,
+  });
+  const path = '/runs/outside/iterations/0/timeline';
+  expect(await read(path)).toMatchObject({
+    waits_for: 'The step waits for a program to claim 1 group.',
+    groups: [{ is_unclaimed: true, claimed_at: null }],
+  });
+  const claimedAt = new Date();
+  await gateway.db.update(groupRows).set({ task: 't', claim: 'c', claimedAt }).where(eq(groupRows.runId, 'outside'));
+  const line = await read(path);
+  expect(line.waits_for).toMatch(/^The step waits for 1 group: 1 trial under way\. Longest: outside-0, \d+ s\.$/);
+  expect(line.groups[0].is_unclaimed).toBe(false);
+  expect(line.groups[0].claimed_at).toBeCloseTo(claimedAt.getTime() / 1000, 3);
+});
+
+test('a take that was superseded while it was open ends when the next one opens, and has no publication of later steps', async () => {
+  await openTakes('hung', 0, [{}]);
+  const at = (seconds: number): Date => new Date(1_700_000_000_000 + seconds * 1000);
+  await gateway.db
+    .update(iterations)
+    .set({ status: 'superseded', openedAt: at(0) })
+    .where(eq(iterations.runId, 'hung'));
+  await gateway.db
+    .insert(iterations)
+    .values({ runId: 'hung', iteration: 0, take: 2, policyVersion: 0, openedAt: at(100) });
+  await gateway.db
+    .update(runs)
+    .set({ resumedAt: at(150) })
+    .where(eq(runs.id, 'hung'));
+  const published = { runId: 'hung', weightVersion: 'w', checksum: 's', canaryDifference: 0, replica: 'http://one' };
+  await gateway.db.insert(policyVersions).values(
+    [0, 1].map((version) => ({
+      runId: 'hung',
+      version,
+      stepKey: `hung ${version}`,
+      checkpoint: '/c',
+      checkpointSha256: 'c',
+      canary: { token_ids: [], logprobs: [] },
+    })),
+  );
+  await gateway.db.insert(publications).values([
+    { ...published, version: 0, confirmedAt: at(50) },
+    { ...published, version: 1, confirmedAt: at(200) },
+  ]);
+  expect(await read('/runs/hung/iterations/0/timeline?take=1')).toMatchObject({
+    ended_at: 1_700_000_100,
+    resumed_at: null,
+    publications: [{ version: 0 }],
+    waits_for: null,
+  });
+  expect(await read('/runs/hung/iterations/0/timeline')).toMatchObject({
+    take: 2,
+    ended_at: null,
+    resumed_at: 1_700_000_150,
+  });
+});
+
+test('a page of a timeline ends at about 2,000 trials, whatever its limit; only the first says what the step waits for', async () => {
+  await openTakes(
+    'wide',
+    0,
+    Array.from({ length: 4 }, () => ({ size: 900 })),
+  );
+  const path = '/runs/wide/iterations/0/timeline?limit=500';
+  const first = await read(path);
+  expect([first.groups.length, first.next_offset]).toEqual([3, 3]);
+  expect(first.waits_for).toMatch(/^The step waits for 4 groups: 3600 trials not opened/);
+  const last = await read(`${path}&offset=3`);
+  expect(last).toMatchObject({
+    groups: [{ group_id: 'wide/3' }],
+    next_offset: null,
+    waits_for: null,
+    all_trials: null,
+  });
 });
 
 test('a trial without an outcome is open while its run goes on, and cancelled when the run has ended', async () => {

@@ -91,21 +91,21 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const { iteration } = check(iterationPath, { iteration: c.req.param('iteration') });
     const query = check(timelineQuery, c.req.query());
     const { take: asked, offset = 0, limit = 200 } = query;
-    const take = await readForPage(deps, () => readTimelineTake(reader, { runId: run.id, iteration, take: asked }));
+    const wanted = { runId: run.id, iteration, take: asked, isCounted: offset === 0 };
+    const take = await readForPage(deps, () => readTimelineTake(reader, wanted));
     if (!take) {
       const what = asked === undefined ? `iteration ${iteration}` : `take ${asked} of iteration ${iteration}`;
       throw new Failure(404, 'not_found', `run ${run.id} has no ${what}`, { retryable: false });
     }
     const page = {
       offset,
-      limit: limit + 1,
+      limit,
       weights: run.weights,
       hasEnded: ENDED.has(run.status),
       trials: choiceOf(query),
     };
     const found = await readForPage(deps, () => readTimelineGroups(reader, take, page));
-    const next = found.length > limit ? offset + limit : null;
-    const reply: Timeline = timelineOf(run, take, { groups: found.slice(0, limit), next });
+    const reply: Timeline = timelineOf(run, take, found);
     return c.json(reply);
   });
 

@@ -1,4 +1,5 @@
 import { epochSeconds } from '../../core/epoch-seconds.ts';
+import { UNCLAIMED_TASK } from '../../core/run-config/rollouts.ts';
 import type { RunHead } from '../../store/queries/read-run-head.ts';
 import type { TimelineGroup, TimelineTake, TimelineTrial } from '../../store/queries/read-timeline.ts';
 import type { Timeline } from './openapi/run-schemas.ts';
@@ -32,7 +33,8 @@ export function timelineOf(
       first_at: first,
       last_at: last,
     })),
-    waits_for: whyStepWaits(run, take),
+    waits_for: take.trials && whyStepWaits(run, take),
+    all_trials: take.trials && { running: take.trials.running, last_at: take.trials.lastAt },
     now: take.now,
     groups: groups.map((group) => ({
       group_id: group.id,
@@ -40,6 +42,8 @@ export function timelineOf(
       agent: group.trials.find(({ agent }) => agent !== null)?.agent ?? group.agent,
       size: group.size,
       dropped: group.dropped,
+      is_unclaimed: group.claim === null && group.task === UNCLAIMED_TASK,
+      claimed_at: secondsOrNull(group.claimedAt),
       opened_at: epochSeconds(group.openedAt),
       deadline_at: secondsOrNull(group.deadlineAt),
       ended_at: secondsOrNull(group.endedAt),
@@ -54,6 +58,7 @@ const trialOf = (trial: TimelineTrial): Timeline['groups'][number]['trials'][num
   trial_index: trial.trialIndex,
   agent: trial.agent,
   outcome: trial.outcome,
+  has_outcome: trial.hasOutcome,
   reward: trial.reward,
   calls: trial.calls,
   tokens: trial.tokens,

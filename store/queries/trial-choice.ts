@@ -1,9 +1,9 @@
-import { and, eq, gte, lte, sql, type SQL } from 'drizzle-orm';
-import { trials, type Outcome } from '../schema.ts';
+import { and, eq, gte, lte, or, sql, type SQL } from 'drizzle-orm';
+import { groups, trials, type Outcome } from '../schema.ts';
 import { shownOutcome } from './shown-outcome.ts';
 import { weightedRewardOf } from './weighted-reward.ts';
 
-/** Which of a run's trials are wanted. `open`: it is under way. */
+/** Which of a run's trials are wanted. `open`: it is under way, or waits for its next attempt. */
 export type TrialChoice = {
   outcome?: Outcome | 'open';
   agent?: string;
@@ -17,6 +17,10 @@ type Run = {
   hasEnded: boolean;
 };
 
+/** True for a trial without an outcome whose group goes on. */
+const isBetweenAttempts = sql`(${trials.outcome} is null and ${trials.status} <> 'deleted'
+  and exists (select from ${groups} own where own.id = ${trials.groupId} and own.ended_at is null))`;
+
 /** True for the trials that are wanted; undefined when all are. */
 export function isChosen(
   { outcome, agent, rewardMin, rewardMax }: TrialChoice,
@@ -25,7 +29,10 @@ export function isChosen(
   return and(
     outcome === undefined
       ? undefined
-      : eq(sql`coalesce(${shownOutcome()}, ${hasEnded ? 'cancelled' : 'open'})`, outcome),
+      : or(
+          eq(sql`coalesce(${shownOutcome()}, ${hasEnded ? 'cancelled' : 'open'})`, outcome),
+          outcome === 'open' && !hasEnded ? isBetweenAttempts : undefined,
+        ),
     agent === undefined ? undefined : eq(trials.agent, agent),
     rewardMin === undefined ? undefined : gte(weightedRewardOf(weights), rewardMin),
     rewardMax === undefined ? undefined : lte(weightedRewardOf(weights), rewardMax),

@@ -8,6 +8,8 @@ const GROUP: TimelineGroup = {
   agent: 'a',
   size: 1,
   dropped: null,
+  is_unclaimed: false,
+  claimed_at: null,
   opened_at: 100,
   deadline_at: null,
   ended_at: 200,
@@ -29,6 +31,7 @@ const trialOf = (attempts: TimelineAttempt[], given: Partial<TimelineTrial> = {}
   trial_index: 0,
   agent: null,
   outcome: 'scored',
+  has_outcome: true,
   reward: 1,
   calls: 1,
   tokens: 1,
@@ -37,8 +40,13 @@ const trialOf = (attempts: TimelineAttempt[], given: Partial<TimelineTrial> = {}
   attempts,
   ...given,
 });
-const shown = (trial: TimelineTrial, until = 300) =>
-  lanesOf(trial, GROUP, until).map(({ name, start, end, engineWait }) => [name, start, end, engineWait]);
+const shown = (trial: TimelineTrial, group: Partial<TimelineGroup> = {}, isOver = false) =>
+  lanesOf(trial, { ...GROUP, ...group }, { until: 300, isOver }).map(({ name, start, end, engineWait }) => [
+    name,
+    start,
+    end,
+    engineWait,
+  ]);
 
 test('a trial waits for a slot, opens, runs its agent and is verified, by the times that the record has', () => {
   const trial = trialOf([attemptOf({ seconds: { agent: 30, verify: 5, engine_wait: 12 } })]);
@@ -55,6 +63,35 @@ test('without the seconds of its agent, an attempt only says that it was open; i
     ['waits', 100, 110, 0],
     ['open', 110, 150, 0],
     ['verifies', 150, 160, 0],
+  ]);
+});
+
+test('a verification begins when the trial takes no more calls; the removal of its sandbox is not the opening’s', () => {
+  const trial = trialOf([attemptOf({ opened_at: 100, ended_at: 192, seconds: { agent: 60, verify: 5 } })], {
+    completed_at: 175,
+  });
+  expect(shown(trial)).toEqual([
+    ['opens', 100, 115, 0],
+    ['agent', 115, 175, 0],
+    ['verifies', 175, 192, 0],
+  ]);
+});
+
+test('a trial whose attempt ended without an outcome of the trial waits for the next one until now, unless its group or run has ended', () => {
+  const attempts = [attemptOf({ outcome: 'infra_error', opened_at: 100, ended_at: 120 })];
+  const trial = trialOf(attempts, { outcome: 'infra_error', has_outcome: false, completed_at: 120 });
+  const tried = ['open', 100, 120, 0];
+  expect(shown(trial, { ended_at: null })).toEqual([tried, ['waits', 120, 300, 0]]);
+  expect(shown(trial)).toEqual([tried]);
+  expect(shown(trial, { ended_at: null }, true)).toEqual([tried]);
+});
+
+test('a trial of an external group waits until a program claims the group', () => {
+  const trial = trialOf([attemptOf({ outcome: null, opened_at: 100, ended_at: null })], { outcome: null });
+  expect(shown(trial, { ended_at: null, is_unclaimed: true })).toEqual([['waits', 100, 300, 0]]);
+  expect(shown(trial, { ended_at: null, claimed_at: 150 })).toEqual([
+    ['waits', 100, 150, 0],
+    ['open', 150, 300, 0],
   ]);
 });
 
@@ -77,8 +114,10 @@ test('no lane is longer than its attempt, whatever the seconds say', () => {
 });
 
 test('a trial is a straggler when it runs on after its group has ended', () => {
-  expect(isStraggler(trialOf([attemptOf({ ended_at: 201 })]), GROUP)).toBe(true);
+  expect(isStraggler(trialOf([attemptOf({ ended_at: 202 })]), GROUP)).toBe(true);
   expect(isStraggler(trialOf([attemptOf({ ended_at: null })], { outcome: null }), GROUP)).toBe(true);
   expect(isStraggler(trialOf([attemptOf({ ended_at: 199 })]), GROUP)).toBe(false);
-  expect(isStraggler(trialOf([attemptOf({ ended_at: 201 })]), { ...GROUP, ended_at: null })).toBe(false);
+  // Two workers' clocks differ.
+  expect(isStraggler(trialOf([attemptOf({ ended_at: 200.5 })]), GROUP)).toBe(false);
+  expect(isStraggler(trialOf([attemptOf({ ended_at: 202 })]), { ...GROUP, ended_at: null })).toBe(false);
 });

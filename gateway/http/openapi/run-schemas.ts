@@ -172,7 +172,8 @@ const timelineTrial = z.object({
   trial_id: z.string(),
   trial_index: z.int().nullable(),
   agent: z.string().nullable(),
-  outcome: z.enum(OUTCOMES).nullable(),
+  outcome: z.enum(OUTCOMES).nullable().describe('Of the trial, or else of its last attempt'),
+  has_outcome: z.boolean().describe('False while it is under way or waits for its next attempt'),
   reward: z.number().nullable().describe('Weighted'),
   calls: z.int(),
   tokens: z.int().describe('Sampled tokens'),
@@ -194,14 +195,28 @@ export const timeline = z.object({
   trained_version: z.int().nullable(),
   skipped: z.string().nullable().describe('Why its step made no update'),
   opened_at: seconds,
-  ended_at: seconds.nullable(),
+  ended_at: seconds
+    .nullable()
+    .describe('Of a take that was superseded while it was open: the opening of the next take'),
   batch_at: seconds.nullable().describe('Its batch was made'),
   trained_at: seconds.nullable().describe('Its train step had made a version'),
   resumed_at: seconds.nullable().describe('The run was resumed for the last time, if that was during the take'),
   publications: z
     .array(z.object({ version: z.int(), replicas: z.int(), first_at: seconds, last_at: seconds }))
-    .describe('Versions that replicas confirmed during the take'),
-  waits_for: z.string().nullable().describe('What the open take waits for, as far as the record shows it'),
+    .describe(
+      'The version that it trained, and those that replicas confirmed during the take; the times are of the newest confirmation by each replica',
+    ),
+  waits_for: z
+    .string()
+    .nullable()
+    .describe('What the open take waits for, in sentences, as far as the record shows it; null with an offset'),
+  all_trials: z
+    .object({
+      running: z.int().describe('Those that may still change'),
+      last_at: seconds.nullable().describe('The newest time that the record has of them'),
+    })
+    .nullable()
+    .describe('Of all trials of the take, whatever the filter; null with an offset'),
   now: seconds.describe('The time of the answer, by the clock of PostgreSQL'),
   groups: z.array(
     z.object({
@@ -210,13 +225,18 @@ export const timeline = z.object({
       agent: z.string(),
       size: z.int(),
       dropped: z.enum(DROPPED).nullable(),
+      is_unclaimed: z.boolean().describe('With `rollouts: external`: no program has claimed it'),
+      claimed_at: seconds.nullable(),
       opened_at: seconds,
       deadline_at: seconds.nullable(),
       ended_at: seconds.nullable().describe('The time of its quorum, its end or its deadline: a straggler ends later'),
       trials: z.array(timelineTrial).describe('Trials of which an attempt was opened'),
     }),
   ),
-  next_offset: z.int().nullable(),
+  next_offset: z
+    .int()
+    .nullable()
+    .describe('A page has about 2,000 trials at most, so it may have fewer groups than asked for'),
 });
 
 const examples = z.array(z.string()).describe('Up to 20 of the trials');

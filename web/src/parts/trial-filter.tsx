@@ -33,21 +33,18 @@ export const isFiltered = (filter: TrialFilter): boolean => NAMES.some((name) =>
 /** Chooses which trials a view shows. The choice is in the address. */
 export function TrialFilterForm() {
   const [search, change] = useSearchChange();
-  const outcome = search.get('outcome') ?? '';
-  const set = (name: string, value: string): void =>
-    change((params) => (value.trim() === '' ? params.delete(name) : params.set(name, value.trim())));
+  const given = (name: (typeof NAMES)[number]): string => search.get(name) ?? '';
+  const outcome = given('outcome');
   return (
     <form
-      // Other values of the address, as after a click on "Show all", are shown too.
-      key={NAMES.map((name) => search.get(name)).join('\n')}
       className="line tools"
       aria-label="Trials to show"
       onSubmit={(event) => {
         event.preventDefault();
-        const given = new FormData(event.currentTarget);
+        const data = new FormData(event.currentTarget);
         change((params) => {
           for (const name of NAMES) {
-            const value = given.get(name);
+            const value = data.get(name);
             if (typeof value === 'string' && value.trim() !== '') params.set(name, value.trim());
             else params.delete(name);
           }
@@ -56,7 +53,7 @@ export function TrialFilterForm() {
     >
       <label>
         Outcome{' '}
-        <select name="outcome" value={outcome} onChange={(event) => set('outcome', event.target.value)}>
+        <select name="outcome" value={outcome} onChange={(event) => event.target.form?.requestSubmit()}>
           <option value="">any</option>
           {[...new Set([...OUTCOMES, ...(outcome === '' ? [] : [outcome])])].map((name) => (
             <option key={name} value={name}>
@@ -65,15 +62,29 @@ export function TrialFilterForm() {
           ))}
         </select>
       </label>
+      {/* An input begins anew with another value of the address, as after a click on "Show all"; one that is being typed stays. */}
       <label>
-        Agent <input name="agent" size={12} defaultValue={search.get('agent') ?? ''} />
+        Agent <input key={given('agent')} name="agent" defaultValue={given('agent')} size={12} />
       </label>
       <label>
         Reward from{' '}
-        <input name="reward_min" size={5} inputMode="decimal" defaultValue={search.get('reward_min') ?? ''} />
+        <input
+          key={given('reward_min')}
+          name="reward_min"
+          defaultValue={given('reward_min')}
+          size={5}
+          inputMode="decimal"
+        />
       </label>
       <label>
-        to <input name="reward_max" size={5} inputMode="decimal" defaultValue={search.get('reward_max') ?? ''} />
+        to{' '}
+        <input
+          key={given('reward_max')}
+          name="reward_max"
+          defaultValue={given('reward_max')}
+          size={5}
+          inputMode="decimal"
+        />
       </label>
       <button type="submit">Filter</button>
       {isFiltered(filterOf(search)) && (
