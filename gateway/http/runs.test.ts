@@ -434,7 +434,7 @@ test('the timeline of an open take says what its step waits for, from its groups
 
 /** Opens iterations of a run, the last of which is open, and groups of these. */
 async function openTakes(runId: string, last: number, rows: Partial<typeof groupRows.$inferInsert>[]): Promise<void> {
-  await gateway.db.insert(runs).values({ id: runId, config: {} });
+  await gateway.db.insert(runs).values({ id: runId, config: { max_staleness: 1 } });
   for (let iteration = 0; iteration <= last; iteration++)
     await gateway.db
       .insert(iterations)

@@ -9,6 +9,7 @@ import {
   longCalls,
   policyVersions,
   publications,
+  runs,
   trials,
   type Outcome,
 } from '../schema.ts';
@@ -19,7 +20,7 @@ import { weightedRewardOf } from './weighted-reward.ts';
 
 /** Times of a JSON value are in seconds since the epoch. */
 export type TimelinePublication = { version: number; replicas: number; first: number; last: number };
-/** What the groups that an open take may wait for still do. Those of earlier takes that count are among them. */
+/** What the groups that an open take may wait for still do. Those of earlier iterations that are young enough are among them. */
 export type TakeProgress = {
   openGroups: number;
   ofEarlier: number;
@@ -92,7 +93,8 @@ export async function readTimelineTake(
   const progress = sql<TakeProgress>`(
     with waited as (
       select g.* from ${groups} g join ${iterations} i on i.run_id = g.run_id and i.iteration = g.iteration and i.take = g.take
-      where g.run_id = ${runId} and g.kind = 'train' and g.iteration <= ${iteration} and i.status <> 'superseded'
+      where g.run_id = ${runId} and g.kind = 'train' and i.status <> 'superseded' and g.iteration between
+        ${iteration} - (select coalesce((${runs.config} ->> 'max_staleness')::int, 0) from ${runs} where ${runs.id} = ${runId}) and ${iteration}
     ),
     own as (select * from waited where claim is not null or task <> ${UNCLAIMED_TASK}),
     groups_open as (select * from own where ended_at is null),
