@@ -1,6 +1,7 @@
 import { and, asc, count, eq, inArray, type SQL } from 'drizzle-orm';
 import { readRun } from '../../activities/run/read-run.ts';
 import { unknownRun } from '../../activities/run/unknown-run.ts';
+import { passAtK } from '../../core/pass-at-k.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import type { Database } from '../../store/database.ts';
 import {
@@ -17,7 +18,6 @@ import {
   type DropReason,
   type Outcome,
 } from '../../store/schema.ts';
-import { passAtK } from './pass-at-k.ts';
 import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';
 
 export type Summary = {

@@ -314,6 +314,10 @@ class TrialgateClient:
         query = {"attempt": attempt, "after": after}
         return cast(dict[str, Any], self._json("GET", f"{_session(trial_id)}/transcript", query))
 
+    def call_request(self, trial_id: str, call_id: str) -> dict[str, Any]:
+        """Reads the whole request of one call: `body` is JSON text for the route `path` of OpenAI's API."""
+        return cast(dict[str, Any], self._json("GET", f"{_session(trial_id)}/calls/{call_id}/request"))
+
     def tokens(self, trial_id: str, attempt: int | None = None) -> Samples:
         """Reads the same as `samples`, as a person's page does: it waits for others, and refuses very long attempts."""
         return cast(Samples, self._json("GET", f"{_session(trial_id)}/tokens", {"attempt": attempt}))
@@ -329,6 +333,10 @@ class TrialgateClient:
         """Reads a run's iterations from `start` on, with their rewards and metrics."""
         query = {"from": start, "limit": limit}
         return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/iterations", query))
+
+    def timeline(self, run_id: str, iteration: int, **query: str | int | None) -> dict[str, Any]:
+        """Reads when each attempt of a take's trials began and ended. Without `take` it is the newest."""
+        return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/iterations/{iteration}/timeline", query))
 
     def groups(self, run_id: str, **query: str | int | None) -> dict[str, Any]:
         """Lists groups with their trials: of an `iteration`, of an `evaluation`, or those `dropped` for a reason."""

@@ -6,12 +6,14 @@ import { OPERATIONS } from '../../gateway/http/openapi/operations.ts';
 import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 import {
   TrialgateClient,
+  type CallRequest,
   type DroppedWork,
   type EngineList,
   type GroupList,
   type IterationList,
   type RunDetails,
   type RunList,
+  type Timeline,
   type Transcript,
   type SessionEnd,
   type OpenedSession,
@@ -50,6 +52,9 @@ test('the TypeScript client’s types and methods are those of the gateway’s A
   expectTypeOf<runSchemas.IterationList>().toExtend<IterationList>();
   expectTypeOf<GroupList>().toExtend<runSchemas.GroupList>();
   expectTypeOf<runSchemas.GroupList>().toExtend<GroupList>();
+  expectTypeOf<Timeline>().toExtend<runSchemas.Timeline>();
+  expectTypeOf<runSchemas.Timeline>().toExtend<Timeline>();
+  expectTypeOf<CallRequest>().toEqualTypeOf<runSchemas.CallRequest>();
   expectTypeOf<DroppedWork>().toExtend<runSchemas.DroppedWork>();
   expectTypeOf<runSchemas.DroppedWork>().toExtend<DroppedWork>();
   expectTypeOf<Transcript>().toExtend<runSchemas.Transcript>();

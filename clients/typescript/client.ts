@@ -15,13 +15,16 @@ import type {
 } from './types.ts';
 
 import type {
+  CallRequest,
   DroppedWork,
   GroupFilter,
   GroupList,
   IterationList,
   RunDetails,
   RunList,
+  Timeline,
   Transcript,
+  TrialFilter,
 } from './run-types.ts';
 
 export type * from './types.ts';
@@ -155,6 +158,11 @@ export class TrialgateClient {
     return this.#json(`${sessionPath(trialId)}/transcript`, { query, signal });
   }
 
+  /** Reads the whole request of one call. */
+  callRequest(trialId: string, callId: string, signal?: AbortSignal): Promise<CallRequest> {
+    return this.#json(`${sessionPath(trialId)}/calls/${encodeURIComponent(callId)}/request`, { signal });
+  }
+
   /** Reads the same as `samples`, as a person's page does: it waits for other readers, and refuses very long attempts. */
   tokens(trialId: string, query: { attempt?: number } = {}, signal?: AbortSignal): Promise<Samples> {
     return this.#json(`${sessionPath(trialId)}/tokens`, { query, signal });
@@ -175,6 +183,16 @@ export class TrialgateClient {
     signal?: AbortSignal,
   ): Promise<IterationList> {
     return this.#json(`${runPath(runId)}/iterations`, { query, signal });
+  }
+
+  /** Reads when each attempt of a take's trials began and ended. Without `take` it is the newest. */
+  timeline(
+    runId: string,
+    iteration: number,
+    query: TrialFilter & { take?: number; offset?: number; limit?: number } = {},
+    signal?: AbortSignal,
+  ): Promise<Timeline> {
+    return this.#json(`${runPath(runId)}/iterations/${iteration}/timeline`, { query, signal });
   }
 
   /** Lists groups with their trials; those whose rewards vary most come first. */

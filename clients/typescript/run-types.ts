@@ -21,8 +21,8 @@ export type Evaluation = {
   trials: number;
   scored: number;
   reward_mean: number | null;
-  /** The mean over tasks of the share of trials with a reward of 1 or more. */
-  pass_at_1: number | null;
+  /** pass@k by k: the share of tasks of which at least one of k trials has a reward of 1 or more. Empty before a trial is scored. */
+  pass_at: Record<string, number>;
 };
 export type RunDetails = RunState & {
   config: unknown;
@@ -85,10 +85,14 @@ export type ListedGroup = {
   opened_at: number;
   ended_at: number | null;
   variance: number | null;
+  /** Of all its trials, as the variance is. */
+  mean: number | null;
   trials: ListedTrial[];
 };
 export type GroupList = { run_status: RunStatus; groups: ListedGroup[]; next_offset: number | null };
-export type GroupFilter = {
+/** Which trials are read: by the outcome (or `open`), the agent's name, and the weighted reward. */
+export type TrialFilter = { outcome?: string; agent?: string; reward_min?: number; reward_max?: number };
+export type GroupFilter = TrialFilter & {
   iteration?: number;
   take?: number;
   group_id?: string;
@@ -96,6 +100,77 @@ export type GroupFilter = {
   dropped?: DropReason;
   offset?: number;
   limit?: number;
+};
+
+export type TimelineAttempt = {
+  attempt: number;
+  outcome: Outcome | null;
+  reason: string | null;
+  evidence: string | null;
+  host: string | null;
+  opened_at: number;
+  ended_at: number | null;
+  seconds: Record<string, number>;
+};
+export type TimelineTrial = {
+  trial_id: string;
+  trial_index: number | null;
+  agent: string | null;
+  /** Of the trial, or else of its last attempt. */
+  outcome: Outcome | null;
+  /** False while it is under way or waits for its next attempt. */
+  has_outcome: boolean;
+  /** Weighted. */
+  reward: number | null;
+  calls: number;
+  tokens: number;
+  /** From then on its last attempt takes no calls: its verification begins, or it ends. */
+  completed_at: number | null;
+  /** The start of its oldest call under way; null when none has lasted for several seconds. */
+  call_since: number | null;
+  attempts: TimelineAttempt[];
+};
+export type TimelineGroup = {
+  group_id: string;
+  task: string;
+  agent: string;
+  size: number;
+  dropped: DropReason | null;
+  /** With `rollouts: external`: no program has claimed it. */
+  is_unclaimed: boolean;
+  claimed_at: number | null;
+  opened_at: number;
+  deadline_at: number | null;
+  /** The time of its quorum, its end or its deadline: a straggler ends later. */
+  ended_at: number | null;
+  /** The trials of which an attempt was opened. */
+  trials: TimelineTrial[];
+};
+export type Timeline = {
+  run_status: RunStatus;
+  iteration: number;
+  take: number;
+  newest_take: number;
+  status: Take['status'];
+  policy_version: number;
+  trained_version: number | null;
+  skipped: string | null;
+  opened_at: number;
+  /** Of a take that was superseded while it was open: the opening of the next take. */
+  ended_at: number | null;
+  batch_at: number | null;
+  trained_at: number | null;
+  /** The run was resumed for the last time, if that was during the take. */
+  resumed_at: number | null;
+  /** The version that it trained, and those that replicas confirmed during the take. The times are of the newest confirmation by each replica. */
+  publications: { version: number; replicas: number; first_at: number; last_at: number }[];
+  /** What the open take waits for, in sentences, as far as the record shows it. Null with an offset. */
+  waits_for: string | null;
+  /** Of all trials of the take, whatever the filter: those that may still change, and the newest time. Null with an offset. */
+  all_trials: { running: number; last_at: number | null } | null;
+  now: number;
+  groups: TimelineGroup[];
+  next_offset: number | null;
 };
 
 export type DroppedWork = {
@@ -142,6 +217,14 @@ export type ShownCall = {
   started_at: number;
   first_token_at: number | null;
   ended_at: number;
+};
+/** The whole request of a call: `body` is JSON text in OpenAI's form, for the route `path` of OpenAI's API. */
+export type CallRequest = {
+  session_id: string;
+  call_id: string;
+  attempt: number;
+  path: '/chat/completions' | '/completions';
+  body: string;
 };
 export type Transcript = {
   session_id: string;

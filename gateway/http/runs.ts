@@ -7,13 +7,25 @@ import { listRuns } from '../../store/queries/list-runs.ts';
 import { readEvaluations } from '../../store/queries/read-evaluations.ts';
 import { readIterations, type TakeRow } from '../../store/queries/read-iterations.ts';
 import { readRunHead, type RunHead } from '../../store/queries/read-run-head.ts';
+import { readTimelineGroups, readTimelineTake } from '../../store/queries/read-timeline.ts';
+import type { TrialChoice } from '../../store/queries/trial-choice.ts';
+import type { Outcome } from '../../store/schema.ts';
 import { check } from '../check.ts';
 import { Failure } from '../failure.ts';
 import { requireAdmin } from './auth.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
-import { groupsQuery, iterationsQuery, runsQuery } from './openapi/run-schemas.ts';
-import type { DroppedWork, GroupList, IterationList, RunDetails, RunList, Take } from './openapi/run-schemas.ts';
+import { groupsQuery, iterationPath, iterationsQuery, runsQuery, timelineQuery } from './openapi/run-schemas.ts';
+import type {
+  DroppedWork,
+  GroupList,
+  IterationList,
+  RunDetails,
+  RunList,
+  Take,
+  Timeline,
+} from './openapi/run-schemas.ts';
 import { readForPage } from './read-for-page.ts';
+import { timelineOf } from './timeline-reply.ts';
 
 const ENDED: ReadonlySet<string> = new Set(['completed', 'failed', 'cancelled']);
 /** The most takes that are read of one iteration. People open far fewer. */
@@ -46,13 +58,13 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const reply: RunDetails = {
       ...head(run),
       config: run.config,
-      evaluations: evaluations.map(({ id, policyVersion, trials, scored, rewardMean, passAt1 }) => ({
+      evaluations: evaluations.map(({ id, policyVersion, trials, scored, rewardMean, passAt }) => ({
         id,
         policy_version: policyVersion,
         trials,
         scored,
         reward_mean: rewardMean,
-        pass_at_1: passAt1,
+        pass_at: passAt,
       })),
       quarantined: run.quarantined.map(({ task, reason, at }) => ({ task, reason, at: epochSeconds(at) })),
     };
@@ -74,12 +86,36 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     return c.json(reply);
   });
 
+  app.get('/runs/:run/iterations/:iteration/timeline', async (c) => {
+    const run = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { iteration } = check(iterationPath, { iteration: c.req.param('iteration') });
+    const query = check(timelineQuery, c.req.query());
+    const { take: asked, offset = 0, limit = 200 } = query;
+    const wanted = { runId: run.id, iteration, take: asked, isCounted: offset === 0 };
+    const take = await readForPage(deps, () => readTimelineTake(reader, wanted));
+    if (!take) {
+      const what = asked === undefined ? `iteration ${iteration}` : `take ${asked} of iteration ${iteration}`;
+      throw new Failure(404, 'not_found', `run ${run.id} has no ${what}`, { retryable: false });
+    }
+    const page = {
+      offset,
+      limit,
+      weights: run.weights,
+      hasEnded: ENDED.has(run.status),
+      trials: choiceOf(query),
+    };
+    const found = await readForPage(deps, () => readTimelineGroups(reader, take, page));
+    const reply: Timeline = timelineOf(run, take, found);
+    return c.json(reply);
+  });
+
   app.get('/runs/:run/groups', async (c) => {
     const { id, weights, status } = await runOf(c.req.raw.headers, c.req.param('run'));
-    const { group_id, offset = 0, limit = 100, ...filter } = check(groupsQuery, c.req.query());
-    const found = await readForPage(deps, () =>
-      listGroups(reader, id, { ...filter, group: group_id }, { offset, limit: limit + 1, weights }),
-    );
+    const query = check(groupsQuery, c.req.query());
+    const { iteration, take, group_id: group, evaluation, dropped, offset = 0, limit = 100 } = query;
+    const wanted = { iteration, take, group, evaluation, dropped, trials: choiceOf(query) };
+    const page = { offset, limit: limit + 1, weights, hasEnded: ENDED.has(status) };
+    const found = await readForPage(deps, () => listGroups(reader, id, wanted, page));
     const reply: GroupList = {
       run_status: status,
       groups: found.slice(0, limit).map(groupOf),
@@ -96,6 +132,14 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   });
   return app;
 }
+
+type Query = { outcome?: Outcome | 'open'; agent?: string; reward_min?: number; reward_max?: number };
+const choiceOf = ({ outcome, agent, reward_min: rewardMin, reward_max: rewardMax }: Query): TrialChoice => ({
+  outcome,
+  agent,
+  rewardMin,
+  rewardMax,
+});
 
 /** Leaves out the last iteration of a page that may lack takes. `only` is the iteration that fills the page alone. */
 function wholeIterations(found: readonly TakeRow[], limit: number) {
@@ -149,6 +193,7 @@ const groupOf = (row: ListedGroup) => ({
   opened_at: epochSeconds(row.openedAt),
   ended_at: row.endedAt && epochSeconds(row.endedAt),
   variance: row.variance,
+  mean: row.mean,
   trials: row.trials.map((trial) => ({
     trial_id: trial.id,
     trial_index: trial.trialIndex,

@@ -3,6 +3,7 @@ import type { Database } from '../database.ts';
 import { groups, iterations, trials, type DropReason, type Outcome } from '../schema.ts';
 import { shownOutcome } from './shown-outcome.ts';
 import { isSameTake } from './takes.ts';
+import { hasChosen, isChosen, type TrialChoice } from './trial-choice.ts';
 import { weightedRewardOf } from './weighted-reward.ts';
 
 type GroupRow = typeof groups.$inferSelect;
@@ -13,6 +14,7 @@ export type GroupFilter = {
   group?: string;
   dropped?: DropReason;
   evaluation?: string;
+  trials?: TrialChoice;
 };
 export type ListedTrial = Pick<
   TrialRow,
@@ -26,26 +28,30 @@ export type ListedTrial = Pick<
 export type ListedGroup = GroupRow & {
   /** The variance of its rewards; null without rewards. */
   variance: number | null;
+  /** Of all its trials, also those that are not wanted. */
+  mean: number | null;
   /** True when its take was superseded. */
   superseded: boolean;
   trials: ListedTrial[];
 };
 
-type Page = { offset: number; limit: number; weights: Record<string, number> };
+type Page = { offset: number; limit: number; weights: Record<string, number>; hasEnded: boolean };
 
-/** Returns a page of a run's groups with their trials. The groups whose rewards vary most come first. */
+/** Returns a page of a run's groups that have wanted trials, with these. The groups whose rewards vary most come first. */
 export async function listGroups(
   db: Database,
   runId: string,
-  { iteration, take, group, dropped, evaluation }: GroupFilter,
-  { offset, limit, weights }: Page,
+  { iteration, take, group, dropped, evaluation, trials: choice = {} }: GroupFilter,
+  { offset, limit, weights, hasEnded }: Page,
 ): Promise<ListedGroup[]> {
-  const variance = sql<number | null>`
-    (select var_pop(${weightedRewardOf(weights)}) from ${trials} where ${trials.groupId} = ${sql.identifier('groups')}.id)`;
+  const chosen = isChosen(choice, { weights, hasEnded });
+  const ofGroup = sql`from ${trials} where ${trials.groupId} = ${sql.identifier('groups')}.id`;
+  const variance = sql<number | null>`(select var_pop(${weightedRewardOf(weights)}) ${ofGroup})`;
   const page = await db
     .select({
       group: groups,
       variance,
+      mean: sql<number | null>`(select avg(${weightedRewardOf(weights)}) ${ofGroup})`,
       superseded: sql<boolean>`coalesce(${iterations.status} = 'superseded', false)`,
     })
     .from(groups)
@@ -58,6 +64,7 @@ export async function listGroups(
         group === undefined ? undefined : eq(groups.id, group),
         dropped === undefined ? undefined : eq(groups.dropped, dropped),
         evaluation === undefined ? undefined : sql`starts_with(${groups.id}, ${`${runId}/${evaluation}/`})`,
+        hasChosen(chosen),
       ),
     )
     .orderBy(sql`${variance} desc nulls last`, asc(groups.openedAt), asc(groups.id))
@@ -82,7 +89,7 @@ export async function listGroups(
       seconds: sql<number | null>`extract(epoch from ${trials.sealedAt} - ${trials.attemptOpenedAt})::float8`,
     })
     .from(trials)
-    .where(inArray(trials.groupId, ids))
+    .where(and(inArray(trials.groupId, ids), chosen))
     .orderBy(asc(trials.trialIndex), asc(trials.id));
   const byGroup = Map.groupBy(ofGroups, ({ groupId }) => groupId);
   return page.map(({ group: row, ...found }) => ({ ...row, ...found, trials: byGroup.get(row.id) ?? [] }));

@@ -1,7 +1,8 @@
-import { sql, type SQL } from 'drizzle-orm';
+import { and, eq, sql, type SQL } from 'drizzle-orm';
+import type { JsonObject } from '../../core/json.ts';
 import { MissingContent, restorer, type Texts } from '../calls/restore.ts';
 import type { Database } from '../database.ts';
-import { calls } from '../schema.ts';
+import { calls, type ProtocolName } from '../schema.ts';
 import { NO_LIMIT, TooMuchToRead, type ReadLimit } from './read-limit.ts';
 
 type Row = { id: string; baseId: string | null; httpStatus: number; request: Uint8Array; response: Uint8Array | null };
@@ -39,6 +40,23 @@ export async function readCall(
     const before = sql`with found as (select ${columnsOf(sql`call`)} from ${calls} call where ${ofAttempt} and call.seq <= (select seq from ${calls} where id = ${id}))`;
     return restoredLast(await readRows(db, before, limit), limit);
   }
+}
+
+/**
+ * Reads the request of one call of any attempt of a trial.
+ * @throws TooMuchToRead before it loads more than so many bytes
+ */
+export async function readCallRequest(
+  db: Database,
+  { trialId, id }: { trialId: string; id: string },
+  maxBytes: number,
+): Promise<{ attempt: number; protocol: ProtocolName; request: JsonObject } | undefined> {
+  const [found] = await db
+    .select({ attempt: calls.attempt, protocol: calls.protocol })
+    .from(calls)
+    .where(and(eq(calls.id, id), eq(calls.trialId, trialId)));
+  const read = found && (await readCall(db, { trialId, attempt: found.attempt, id }, { ...NO_LIMIT, maxBytes }));
+  return found && read && { ...found, request: read.request };
 }
 
 /** Reads rows unless they exceed the limit. PostgreSQL knows the length of a value without loading it. */

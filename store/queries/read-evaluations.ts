@@ -1,4 +1,5 @@
 import { and, eq, sql } from 'drizzle-orm';
+import { passAtK, type TaskResult } from '../../core/pass-at-k.ts';
 import type { Database } from '../database.ts';
 import { groups, trials } from '../schema.ts';
 import { weightedRewardOf } from './weighted-reward.ts';
@@ -10,8 +11,8 @@ export type EvaluationRow = {
   trials: number;
   scored: number;
   rewardMean: number | null;
-  /** The mean over tasks of the share of their trials with a reward of 1 or more. */
-  passAt1: number | null;
+  /** pass@k by k, as `trialgate show` has it. */
+  passAt: Record<string, number>;
 };
 
 /** Returns a run's evaluations on held-out tasks, by policy version. */
@@ -42,14 +43,12 @@ export async function readEvaluations(
         trials: sql<number>`count(*)`.as('trials'),
         scored: sql<number>`count(${tried.reward})`.as('scored'),
         sum: sql<number | null>`sum(${tried.reward})`.as('sum'),
-        passed: sql<
-          number | null
-        >`(count(*) filter (where ${tried.reward} >= 1))::float8 / nullif(count(${tried.reward}), 0)`.as('passed'),
+        passed: sql<number>`count(*) filter (where ${tried.reward} >= 1)`.as('passed'),
       })
       .from(tried)
       .groupBy(tried.id, tried.task),
   );
-  return db
+  const rows = await db
     .with(tried, byTask)
     .select({
       id: byTask.id,
@@ -57,9 +56,10 @@ export async function readEvaluations(
       trials: sql<number>`sum(${byTask.trials})::int`,
       scored: sql<number>`sum(${byTask.scored})::int`,
       rewardMean: sql<number | null>`sum(${byTask.sum}) / nullif(sum(${byTask.scored}), 0)::float8`,
-      passAt1: sql<number | null>`avg(${byTask.passed})`,
+      tasks: sql<TaskResult[]>`json_agg(json_build_object('trials', ${byTask.scored}, 'passed', ${byTask.passed}))`,
     })
     .from(byTask)
     .groupBy(byTask.id)
     .orderBy(sql`2`, byTask.id);
+  return rows.map(({ tasks, ...row }) => ({ ...row, passAt: passAtK(tasks) }));
 }

@@ -9,6 +9,7 @@ import { DroppedView } from './views/dropped.tsx';
 import { EvaluationView, GroupsView, IterationView } from './views/groups.tsx';
 import { RunView } from './views/run.tsx';
 import { RunsView } from './views/runs.tsx';
+import { TimelineView } from './views/timeline.tsx';
 import { TrialView } from './views/trial.tsx';
 
 /** `refused` says why the gateway did not accept the key, or that it wants one. */
@@ -90,6 +91,9 @@ function Views() {
         <Route path="/runs/:run">{({ run }) => <RunView key={run} runId={run} />}</Route>
         <Route path="/runs/:run/iterations/:iteration">
           {({ run, iteration }) => <IterationView runId={run} iteration={Number(iteration)} />}
+        </Route>
+        <Route path="/runs/:run/iterations/:iteration/timeline">
+          {({ run, iteration }) => <TimelineView runId={run} iteration={Number(iteration)} />}
         </Route>
         <Route path="/runs/:run/evaluations/:evaluation">
           {({ run, evaluation }) => <EvaluationView runId={run} evaluation={evaluation} />}

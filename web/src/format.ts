@@ -22,6 +22,14 @@ export function duration(seconds: number | null | undefined): string {
   return seconds < 7_200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3_600)} h`;
 }
 
+/** Returns a duration with two units, for what is compared with others. */
+export function exactDuration(seconds: number): string {
+  if (seconds < 119.5) return duration(seconds);
+  const [unit, of, size] = seconds < 7_199.5 ? ['min', 's', 60] : ['h', 'min', 3_600];
+  const parts = Math.round((60 * seconds) / size);
+  return parts % 60 === 0 ? `${parts / 60} ${unit}` : `${Math.floor(parts / 60)} ${unit} ${parts % 60} ${of}`;
+}
+
 export const ago = (at: number): string => `${duration(Math.max(0, Date.now() / 1_000 - at))} ago`;
 
 export const when = (at: number): string => new Date(at * 1_000).toLocaleString();

@@ -22,7 +22,7 @@ test('the API document describes exactly the routes that the gateway serves', as
     .filter(({ path, method }) => method !== 'ALL' && !MODEL_ROUTES.test(path) && !PAGE.test(path))
     .map(
       ({ path, method }) =>
-        `${method.toLowerCase()} ${path.replace(':trial', '{trial_id}').replace(':run', '{run_id}').replace(':sha256', '{sha256}')}`,
+        `${method.toLowerCase()} ${path.replace(':trial', '{trial_id}').replace(':call', '{call_id}').replace(':iteration', '{iteration}').replace(':run', '{run_id}').replace(':sha256', '{sha256}')}`,
     );
   expect([...new Set(served)].toSorted()).toEqual(described.toSorted());
 });

@@ -30,8 +30,10 @@ const named = {
   RunDetails: runSchemas.runDetails,
   IterationList: runSchemas.iterationList,
   GroupList: runSchemas.groupList,
+  Timeline: runSchemas.timeline,
   DroppedWork: runSchemas.droppedWork,
   Transcript: runSchemas.transcript,
+  CallRequest: runSchemas.callRequest,
   Health: schemas.health,
   Failure: schemas.failed,
 } satisfies Record<string, z.ZodType>;
@@ -87,6 +89,20 @@ const PATH_PARAMETERS = [
     required: true,
     description: 'The trial’s id, percent-encoded because it may contain slashes',
     schema: { type: 'string', pattern: TRIAL_ID.source },
+  },
+  {
+    name: 'call_id',
+    in: 'path',
+    required: true,
+    description: 'The call’s id, as the transcript has it',
+    schema: { type: 'string', format: 'uuid' },
+  },
+  {
+    name: 'iteration',
+    in: 'path',
+    required: true,
+    description: 'The number of the iteration, from 0',
+    schema: { type: 'integer', minimum: 0, maximum: 1_000_000_000 },
   },
   {
     name: 'sha256',

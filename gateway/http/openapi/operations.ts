@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import type { SchemaName } from './document.ts';
-import { groupsQuery, iterationsQuery, runsQuery, transcriptQuery } from './run-schemas.ts';
+import { groupsQuery, iterationsQuery, runsQuery, timelineQuery, transcriptQuery } from './run-schemas.ts';
 import { attemptQuery, exporting, listing, recordQuery } from './schemas.ts';
 
 export type Operation = {
@@ -195,6 +195,21 @@ export const OPERATIONS: readonly Operation[] = [
   },
   {
     ...admin,
+    id: 'call_request',
+    method: 'get',
+    path: `${SESSION}/calls/{call_id}/request`,
+    summary: 'Read the whole request of one call, to send it again elsewhere',
+    reply: 'CallRequest',
+    failures: {
+      ...BAD,
+      ...KEY,
+      404: 'No such session or call, or the request was refused and is not kept',
+      413: 'The calls that the request builds on are too large',
+      ...SLOW,
+    },
+  },
+  {
+    ...admin,
     id: 'tokens',
     method: 'get',
     path: `${SESSION}/tokens`,
@@ -231,6 +246,17 @@ export const OPERATIONS: readonly Operation[] = [
     query: iterationsQuery,
     reply: 'IterationList',
     failures: { ...BAD, ...KEY, ...NO_RUN, ...SLOW },
+  },
+  {
+    ...admin,
+    id: 'timeline',
+    method: 'get',
+    path: `${RUN}/iterations/{iteration}/timeline`,
+    summary:
+      'Read when each attempt of a take’s trials began and ended, with the times of its step and what it waits for',
+    query: timelineQuery,
+    reply: 'Timeline',
+    failures: { ...BAD, ...KEY, 404: 'No such run, iteration or take', ...SLOW },
   },
   {
     ...admin,

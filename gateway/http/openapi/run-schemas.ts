@@ -14,15 +14,48 @@ export const runsQuery = z.strictObject({
   limit: limit(200),
 });
 export const iterationsQuery = z.strictObject({ from: whole(1_000_000_000).optional(), limit: limit(500) });
-export const groupsQuery = z.strictObject({
-  iteration: whole(1_000_000_000).optional(),
-  take: whole(1_000_000_000).optional(),
-  group_id: z.string().regex(GROUP_ID, 'the id of a group').optional(),
-  evaluation: z.string().regex(EVALUATION_ID, '`eval@{version}` or `eval@{version}.{n}`').optional(),
-  dropped: z.enum(DROPPED).optional(),
-  offset: whole(1_000_000).optional(),
-  limit: limit(200),
-});
+/** An empty text is no number. */
+const reward = z.string().trim().min(1, 'expected a number').pipe(z.coerce.number()).optional();
+const trialChoice = {
+  outcome: z
+    .enum([...OUTCOMES, 'open'])
+    .optional()
+    .describe('Only trials with this outcome; `open` while they run'),
+  agent: z
+    .string()
+    .max(1_000)
+    .regex(/^[^\0]+$/, 'expected the name of an agent')
+    .optional()
+    .describe('Only trials of the agent with this name'),
+  reward_min: reward.describe('Only trials with this weighted reward or more'),
+  reward_max: reward.describe('Only trials with this weighted reward or less'),
+};
+type Rewards = { reward_min?: number; reward_max?: number };
+const areInOrder = ({ reward_min: least = -Infinity, reward_max: most = Infinity }: Rewards): boolean => least <= most;
+const NOT_IN_ORDER = { path: ['reward_min'], message: 'is more than reward_max, so no trial has such a reward' };
+
+export const groupsQuery = z
+  .strictObject({
+    ...trialChoice,
+    iteration: whole(1_000_000_000).optional(),
+    take: whole(1_000_000_000).optional(),
+    group_id: z.string().regex(GROUP_ID, 'the id of a group').optional(),
+    evaluation: z.string().regex(EVALUATION_ID, '`eval@{version}` or `eval@{version}.{n}`').optional(),
+    dropped: z.enum(DROPPED).optional(),
+    offset: whole(1_000_000).optional(),
+    limit: limit(200),
+  })
+  .refine(areInOrder, NOT_IN_ORDER);
+
+export const iterationPath = z.strictObject({ iteration: whole(1_000_000_000) });
+export const timelineQuery = z
+  .strictObject({
+    ...trialChoice,
+    take: whole(1_000_000_000).optional(),
+    offset: whole(1_000_000).optional(),
+    limit: limit(500),
+  })
+  .refine(areInOrder, NOT_IN_ORDER);
 
 const runHead = {
   run_id: z.string(),
@@ -50,10 +83,9 @@ export const runDetails = z.object({
       trials: z.int(),
       scored: z.int(),
       reward_mean: z.number().nullable(),
-      pass_at_1: z
-        .number()
-        .nullable()
-        .describe('The mean over tasks of the share of trials with a reward of 1 or more'),
+      pass_at: numbers.describe(
+        'pass@k for k = 1, 2, 4, … up to the fewest scored trials of a task: the share of tasks of which at least one of k trials has a reward of 1 or more, estimated without bias; empty before a trial is scored',
+      ),
     }),
   ),
   quarantined: z.array(z.object({ task: z.string(), reason: z.string(), at: seconds })),
@@ -116,13 +148,95 @@ export const listedGroup = z.object({
   dropped: z.enum(DROPPED).nullable(),
   opened_at: seconds,
   ended_at: seconds.nullable(),
-  variance: z.number().nullable().describe('The variance of the rewards'),
-  trials: z.array(listedTrial),
+  variance: z.number().nullable().describe('The variance of the rewards of all its trials'),
+  mean: z.number().nullable().describe('The mean of the same rewards'),
+  trials: z.array(listedTrial).describe('Those that were asked for'),
 });
 export const groupList = z.object({
   run_status: z.enum(RUN_STATUSES),
   groups: z.array(listedGroup),
   next_offset: z.int().nullable(),
+});
+
+const timelineAttempt = z.object({
+  attempt: z.int(),
+  outcome: z.enum(OUTCOMES).nullable(),
+  reason: z.string().nullable().describe('Its first 200 characters'),
+  evidence: z.string().nullable(),
+  host: z.string().nullable(),
+  opened_at: seconds,
+  ended_at: seconds.nullable(),
+  seconds: durations,
+});
+const timelineTrial = z.object({
+  trial_id: z.string(),
+  trial_index: z.int().nullable(),
+  agent: z.string().nullable(),
+  outcome: z.enum(OUTCOMES).nullable().describe('Of the trial, or else of its last attempt'),
+  has_outcome: z.boolean().describe('False while it is under way or waits for its next attempt'),
+  reward: z.number().nullable().describe('Weighted'),
+  calls: z.int(),
+  tokens: z.int().describe('Sampled tokens'),
+  completed_at: seconds
+    .nullable()
+    .describe('From then on its last attempt takes no calls: its verification begins, or it ends'),
+  call_since: seconds
+    .nullable()
+    .describe('The start of its oldest call under way; null when none has lasted for several seconds'),
+  attempts: z.array(timelineAttempt),
+});
+export const timeline = z.object({
+  run_status: z.enum(RUN_STATUSES),
+  iteration: z.int(),
+  take: z.int(),
+  newest_take: z.int(),
+  status: z.enum(TAKE_STATUSES),
+  policy_version: z.int().describe('The version that it samples from'),
+  trained_version: z.int().nullable(),
+  skipped: z.string().nullable().describe('Why its step made no update'),
+  opened_at: seconds,
+  ended_at: seconds
+    .nullable()
+    .describe('Of a take that was superseded while it was open: the opening of the next take'),
+  batch_at: seconds.nullable().describe('Its batch was made'),
+  trained_at: seconds.nullable().describe('Its train step had made a version'),
+  resumed_at: seconds.nullable().describe('The run was resumed for the last time, if that was during the take'),
+  publications: z
+    .array(z.object({ version: z.int(), replicas: z.int(), first_at: seconds, last_at: seconds }))
+    .describe(
+      'The version that it trained, and those that replicas confirmed during the take; the times are of the newest confirmation by each replica',
+    ),
+  waits_for: z
+    .string()
+    .nullable()
+    .describe('What the open take waits for, in sentences, as far as the record shows it; null with an offset'),
+  all_trials: z
+    .object({
+      running: z.int().describe('Those that may still change'),
+      last_at: seconds.nullable().describe('The newest time that the record has of them'),
+    })
+    .nullable()
+    .describe('Of all trials of the take, whatever the filter; null with an offset'),
+  now: seconds.describe('The time of the answer, by the clock of PostgreSQL'),
+  groups: z.array(
+    z.object({
+      group_id: z.string(),
+      task: z.string(),
+      agent: z.string(),
+      size: z.int(),
+      dropped: z.enum(DROPPED).nullable(),
+      is_unclaimed: z.boolean().describe('With `rollouts: external`: no program has claimed it'),
+      claimed_at: seconds.nullable(),
+      opened_at: seconds,
+      deadline_at: seconds.nullable(),
+      ended_at: seconds.nullable().describe('The time of its quorum, its end or its deadline: a straggler ends later'),
+      trials: z.array(timelineTrial).describe('Trials of which an attempt was opened'),
+    }),
+  ),
+  next_offset: z
+    .int()
+    .nullable()
+    .describe('A page has about 2,000 trials at most, so it may have fewer groups than asked for'),
 });
 
 const examples = z.array(z.string()).describe('Up to 20 of the trials');
@@ -217,6 +331,14 @@ export const transcript = z.object({
   calls: z.array(shownCall),
   next: z.int().nullable().describe('`?after=` this number reads the next calls'),
 });
+export const callRequest = z.object({
+  session_id: z.string(),
+  call_id: z.string(),
+  attempt: z.int(),
+  path: z.enum(['/chat/completions', '/completions']).describe('The route of OpenAI’s API whose request it is'),
+  body: z.string().describe('The request as JSON text, in OpenAI’s form whatever the agent’s protocol'),
+});
+export const callPath = z.object({ call: z.uuid() });
 export const transcriptQuery = z.strictObject({
   attempt: z.coerce.number().int().min(1).max(999_999_999).optional(),
   after: whole(1_000_000).optional(),
@@ -230,6 +352,8 @@ export type Take = z.output<typeof take>;
 export type IterationList = z.output<typeof iterationList>;
 export type ListedGroup = z.output<typeof listedGroup>;
 export type GroupList = z.output<typeof groupList>;
+export type Timeline = z.output<typeof timeline>;
 export type DroppedWork = z.output<typeof droppedWork>;
 export type ShownCall = z.output<typeof shownCall>;
+export type CallRequest = z.output<typeof callRequest>;
 export type Transcript = z.output<typeof transcript>;

@@ -1,10 +1,13 @@
 import { epochSeconds } from '../../../core/epoch-seconds.ts';
 import { Hono } from 'hono';
 import type { Database } from '../../../store/database.ts';
+import { stringifyExact } from '../../../core/exact-json.ts';
 import { isTrialId } from '../../../core/ids.ts';
 import { weightedReward } from '../../../core/weighted-reward.ts';
 import { readTrial } from '../../../store/queries/find-trials.ts';
 import { readOutputs } from '../../../store/queries/outputs.ts';
+import { readCallRequest } from '../../../store/queries/read-call.ts';
+import { TooMuchToRead } from '../../../store/queries/read-limit.ts';
 import { readRunHead } from '../../../store/queries/read-run-head.ts';
 import { buildSamples } from '../../../store/samples/build-samples.ts';
 import { countIds } from '../../../store/queries/count-ids.ts';
@@ -18,7 +21,7 @@ import { Failure } from '../../failure.ts';
 import { jsonReply } from '../../reply-formats.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { attemptQuery } from '../openapi/schemas.ts';
-import { transcriptQuery, type Transcript } from '../openapi/run-schemas.ts';
+import { callPath, transcriptQuery, type CallRequest, type Transcript } from '../openapi/run-schemas.ts';
 import { readForPage } from '../read-for-page.ts';
 import { sessionNotFound } from './session-not-found.ts';
 import { sampleRecord } from './session-record.ts';
@@ -69,6 +72,31 @@ export function transcriptRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     return jsonReply(reply, {});
   });
 
+  app.get('/sessions/:trial/calls/:call/request', async (c) => {
+    const { call: id } = check(callPath, { call: c.req.param('call') });
+    const trial = await trialOf(c.req.param('trial'));
+    const { maxBodyBytes: maxBytes } = deps.settings;
+    const found = await readForPage(deps, () => readCallRequest(reader, { trialId: trial.id, id }, maxBytes)).catch(
+      (error: unknown) => {
+        throw error instanceof TooMuchToRead ? tooLarge(maxBytes) : error;
+      },
+    );
+    if (!found) throw new Failure(404, 'not_found', `session ${trial.id} has no call ${id}`, { retryable: false });
+    const { attempt, protocol, request } = found;
+    if (Object.keys(request).length === 0)
+      throw new Failure(404, 'not_found', 'the request was refused, and the bodies of such requests are not kept', {
+        retryable: false,
+      });
+    const reply: CallRequest = {
+      session_id: trial.id,
+      call_id: id,
+      attempt,
+      path: protocol === 'completions' ? '/completions' : '/chat/completions',
+      body: stringifyExact(request),
+    };
+    return c.json(reply);
+  });
+
   app.get('/sessions/:trial/tokens', async (c) => {
     const { attempt: asked } = check(attemptQuery, c.req.query());
     const trial = await trialOf(c.req.param('trial'));
@@ -86,6 +114,14 @@ export function transcriptRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   });
   return app;
 }
+
+const tooLarge = (most: number) =>
+  new Failure(
+    413,
+    'request_too_large',
+    `the calls that this request builds on are larger than ${most} bytes (setting max_body_bytes): read them with GET /sessions/{trial_id}`,
+    { retryable: false },
+  );
 
 /** Reads what belongs to the trial and not to single calls. */
 async function readAbout(db: Database, { trialId, attempt }: { trialId: string; attempt: number }) {

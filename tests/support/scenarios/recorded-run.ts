@@ -3,7 +3,16 @@ import { recordOutput } from '../../../store/queries/outputs.ts';
 import { recordCalls } from '../../../store/queries/record-calls.ts';
 import { sealAttempt } from '../../../store/queries/seal-attempt.ts';
 import type { Database } from '../../../store/database.ts';
-import { batches, groups, iterations, policyVersions, quarantinedTasks, runs, trials } from '../../../store/schema.ts';
+import {
+  attempts,
+  batches,
+  groups,
+  iterations,
+  policyVersions,
+  quarantinedTasks,
+  runs,
+  trials,
+} from '../../../store/schema.ts';
 import { runConfig } from '../../../core/run-config/run-config.ts';
 import { contentOf } from '../../../store/calls/content.ts';
 import { itemKey } from '../../../store/calls/outline.ts';
@@ -54,6 +63,7 @@ export async function recordRun(db: Database, runId: string, { iterations: steps
       samples: many * size,
       trials: many * size,
       metrics: { used_reward: mean, used_tokens: 200 + 30 * Math.sin(iteration), staleness_mean: 0, staleness_max: 0 },
+      createdAt: at(iteration, 41),
     });
     await db.insert(policyVersions).values({
       ...key,
@@ -62,6 +72,7 @@ export async function recordRun(db: Database, runId: string, { iterations: steps
       checkpoint: '/c',
       checkpointSha256: 'c',
       canary: { token_ids: [], logprobs: [] },
+      createdAt: at(iteration, 74),
       metrics: {
         'actor/entropy': 1.2 - iteration / 20,
         'actor/ppo_kl': 0.0004 * (1 + (iteration % 4)),
@@ -95,6 +106,9 @@ async function addGroups(
   reward: (group: number, index: number) => number,
 ): Promise<void> {
   const end = new Date(at.getTime() + 31_000);
+  const sealedAt = (index: number): Date => new Date(at.getTime() + 5_000 + 1_300 * index);
+  const trialIdOf = (ordinal: number, index: number): string =>
+    `${runId}-${prefix.replace('@', '_')}-${ordinal}-${index}`;
   const place = iteration === undefined ? {} : { iteration, take: 1 };
   const made = Array.from({ length: many }, (_, ordinal) => ({ id: `${runId}/${prefix}/${ordinal}`, ordinal }));
   await db.insert(groups).values(
@@ -115,7 +129,7 @@ async function addGroups(
   await db.insert(trials).values(
     made.flatMap(({ id, ordinal }) =>
       Array.from({ length: size }, (_, trialIndex) => ({
-        id: `${runId}-${prefix.replace('@', '_')}-${ordinal}-${trialIndex}`,
+        id: trialIdOf(ordinal, trialIndex),
         runId,
         groupId: id,
         trialIndex,
@@ -128,9 +142,30 @@ async function addGroups(
         usedCalls: 1 + (trialIndex % 3),
         usedTokens: 120 + 17 * trialIndex,
         attemptOpenedAt: at,
-        sealedAt: new Date(at.getTime() + 5_000 + 1_300 * trialIndex),
+        sealedAt: sealedAt(trialIndex),
       })),
     ),
+  );
+  for (const { ordinal } of made)
+    await addAttempts(
+      db,
+      Array.from({ length: size }, (_, i) => trialIdOf(ordinal, i)),
+      at,
+      sealedAt,
+    );
+}
+
+/** Adds the attempts of trials: a wait for a slot, the opening, the agent with waits for its engine, the verification. */
+async function addAttempts(db: Database, trialIds: readonly string[], at: Date, sealedAt: (i: number) => Date) {
+  await db.insert(attempts).values(
+    trialIds.map((trialId, i) => ({
+      trialId,
+      attempt: 1,
+      outcome: 'scored' as const,
+      openedAt: new Date(at.getTime() + 400 * (i % 4)),
+      endedAt: sealedAt(i),
+      seconds: { agent: 2 + i, verify: 0.8, ...(i % 3 === 2 ? { engine_wait: 1.5 } : {}) },
+    })),
   );
 }
 

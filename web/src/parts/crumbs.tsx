@@ -3,6 +3,14 @@ import { Fragment } from 'react';
 
 export const runPath = (runId: string): string => `/runs/${encodeURIComponent(runId)}`;
 export const trialPath = (trialId: string): string => `/trials/${encodeURIComponent(trialId)}`;
+/** The view of an iteration, or of one take of it. */
+export const iterationPath = (runId: string, iteration: number, take?: number): string =>
+  `${runPath(runId)}/iterations/${iteration}${take === undefined ? '' : `?take=${take}`}`;
+export const timelinePath = (runId: string, iteration: number, take?: number): string =>
+  `${runPath(runId)}/iterations/${iteration}/timeline${take === undefined ? '' : `?take=${take}`}`;
+/** Returns a path with the parameters of the view that leads there: its take and its filter. */
+export const withSearch = (path: string, search: URLSearchParams): string =>
+  search.size === 0 ? path : `${path}?${search}`;
 export const groupPath = (runId: string, groupId: string): string =>
   `${runPath(runId)}/groups?group=${encodeURIComponent(groupId)}`;
 

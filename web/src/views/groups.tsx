@@ -9,9 +9,10 @@ import type {
 } from '../../../clients/typescript/client.ts';
 import { count, duration, reward, short, taskName } from '../format.ts';
 import { Badge, outcomeWord } from '../parts/badge.tsx';
-import { Crumbs, runPath, trialPath } from '../parts/crumbs.tsx';
+import { Crumbs, runPath, timelinePath, trialPath, withSearch } from '../parts/crumbs.tsx';
 import { Recorded } from '../parts/recorded.tsx';
 import { ShowAnswer } from '../parts/show-answer.tsx';
+import { filterOf, isFiltered, TrialFilterForm } from '../parts/trial-filter.tsx';
 import { WideTable } from '../parts/wide-table.tsx';
 import { hasEnded } from '../has-ended.ts';
 import { useAnswer } from '../use-answer.ts';
@@ -23,7 +24,7 @@ export function IterationView({ runId, iteration }: { runId: string; iteration: 
   const [search] = useSearchParams();
   const take = Number(search.get('take')) || undefined;
   const title = take === undefined ? `Iteration ${iteration}` : `Iteration ${iteration}, take ${take}`;
-  return <Groups runId={runId} title={title} wanted={{ iteration, take }} />;
+  return <Groups runId={runId} title={title} wanted={{ iteration, take }} timeline={timelinePath(runId, iteration)} />;
 }
 
 export function EvaluationView({ runId, evaluation }: { runId: string; evaluation: string }) {
@@ -42,12 +43,23 @@ export function GroupsView({ runId }: { runId: string }) {
   return <Groups runId={runId} title="Groups" wanted={{}} />;
 }
 
-function Groups({ runId, title, wanted }: { runId: string; title: string; wanted: GroupFilter }) {
+type GroupsProps = {
+  runId: string;
+  title: string;
+  wanted: GroupFilter;
+  /** The path of the timeline of the same trials. */ timeline?: string;
+};
+
+function Groups({ runId, title, wanted, timeline }: GroupsProps) {
   const [limit, setLimit] = useState(PAGE);
-  const key = `groups ${runId} ${JSON.stringify(wanted)} ${limit}`;
+  const [search] = useSearchParams();
+  const filter = filterOf(search);
+  const asked = { ...wanted, ...filter };
+  // JSON has no NaN, and names it as nothing.
+  const key = `groups ${runId} ${JSON.stringify(wanted)} ${Object.values(filter).join('\n')} ${limit}`;
   const answer = useAnswer({
     key,
-    ask: (client, _before: GroupList | null, signal) => readGroups(client, runId, wanted, limit, signal),
+    ask: (client, _before: GroupList | null, signal) => readGroups(client, runId, asked, limit, signal),
     isFinal: ({ run_status: status }) => hasEnded(status),
   });
   useTitle(`${title}, ${runId}`);
@@ -55,13 +67,22 @@ function Groups({ runId, title, wanted }: { runId: string; title: string; wanted
     <>
       <Crumbs of={[[runId, runPath(runId)]]} />
       <h1>{title}</h1>
+      <TrialFilterForm />
       <ShowAnswer answer={answer}>
         {({ groups, next_offset: more, run_status: status }) => (
           <>
             <p className="hint">
               {groups.length === 0
-                ? 'There are no such groups.'
+                ? isFiltered(filter)
+                  ? 'No group has such trials.'
+                  : 'There are no such groups.'
                 : `${count(groups.length, 'group')}${more === null ? '' : ' of more'}, those whose rewards vary most first.`}
+              {timeline !== undefined && (
+                <>
+                  {' '}
+                  <Link href={withSearch(timeline, search)}>Timeline</Link>
+                </>
+              )}
             </p>
             {groups.map((group) => (
               <Group key={group.group_id} group={group} hasEnded={hasEnded(status)} />
@@ -107,7 +128,7 @@ type GroupProps = { group: ListedGroup; hasEnded: boolean };
 
 function Group({ group, hasEnded: isOver }: GroupProps) {
   const rewards = group.trials.flatMap(({ reward: own }) => own ?? []);
-  const mean = rewards.reduce((sum, each) => sum + each, 0) / rewards.length;
+  const { mean } = group;
   const [low, high] = [Math.min(0, ...rewards), Math.max(1, ...rewards)];
   return (
     <section className="group card">
@@ -117,7 +138,7 @@ function Group({ group, hasEnded: isOver }: GroupProps) {
       <p className="facts">
         {group.dropped !== null && <Badge word={group.dropped} title="This group is in no batch" />}{' '}
         {group.superseded && <Badge word="superseded" title="Its take was redone: nothing of it counts" />}{' '}
-        {rewards.length > 0 && `mean ${reward(mean)}, variance ${short(group.variance)}, `}
+        {mean !== null && `mean ${reward(mean)}, variance ${short(group.variance)}, `}
         {count(group.trials.length, 'trial')}, policy version {group.policy_version}, agent{' '}
         <Recorded text={group.agent} />
         {(group.take ?? 1) > 1 && `, take ${group.take}`}
@@ -160,7 +181,7 @@ function Group({ group, hasEnded: isOver }: GroupProps) {
                 <meter min={low} max={high} value={trial.reward} aria-label={`Reward ${reward(trial.reward)}`} />
               )}
             </td>
-            <td className="number">{trial.reward === null ? '–' : signed(trial.reward - mean)}</td>
+            <td className="number">{trial.reward === null || mean === null ? '–' : signed(trial.reward - mean)}</td>
             <td className="number">{trial.tokens.toLocaleString('en')}</td>
             <td className="number">{trial.calls}</td>
             <td className="number">{duration(trial.seconds)}</td>

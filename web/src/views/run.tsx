@@ -4,7 +4,7 @@ import type { Evaluation, RunDetails, Take, TrialgateClient } from '../../../cli
 import { ago, duration, percent, reward, short, when } from '../format.ts';
 import { Badge } from '../parts/badge.tsx';
 import { Choice } from '../parts/choice.tsx';
-import { Crumbs, runPath } from '../parts/crumbs.tsx';
+import { Crumbs, iterationPath, runPath, timelinePath } from '../parts/crumbs.tsx';
 import { Curve, type Line } from '../parts/curve.tsx';
 import { Text } from '../parts/message.tsx';
 import { Recorded } from '../parts/recorded.tsx';
@@ -181,13 +181,26 @@ function Curves({ takes, evaluations }: { takes: Take[]; evaluations: Evaluation
   );
 }
 
+/** The values of k for which an evaluation has pass@k, ascending. */
+const ksOf = (evaluations: readonly Evaluation[]): number[] =>
+  [...new Set(evaluations.flatMap(({ pass_at: shares }) => Object.keys(shares).map(Number)))].toSorted((a, b) => a - b);
+
+/** Draws pass@1, and pass@k of the largest k that the most evaluations have. */
 function HeldOut({ evaluations }: { evaluations: Evaluation[] }) {
   const drawn = useMemo(() => {
-    const scored = evaluations.filter(({ pass_at_1: share }) => share !== null);
+    const scored = evaluations.filter(({ pass_at: shares }) => shares[1] !== undefined);
+    const having = (k: number): number => scored.filter(({ pass_at: shares }) => shares[k] !== undefined).length;
+    const most = ksOf(scored)
+      .filter((k) => k > 1)
+      .toSorted((a, b) => having(b) - having(a) || b - a)
+      .slice(0, 1);
     return {
       x: scored.map(({ policy_version: version }) => version),
       lines: [
-        { label: 'pass@1', values: scored.map(({ pass_at_1: share }) => share) },
+        ...[1, ...most].map((k) => ({
+          label: `pass@${k}`,
+          values: scored.map(({ pass_at: shares }) => shares[k] ?? null),
+        })),
         { label: 'reward', values: scored.map(({ reward_mean: mean }) => mean) },
       ],
     };
@@ -254,11 +267,15 @@ function curvesOf(all: Take[], axis: Axis) {
 const numbers = (...names: string[]): Column[] => names.map((name) => ({ name, isNumber: true }));
 
 function Evaluations({ runId, evaluations }: { runId: string; evaluations: Evaluation[] }) {
+  const ks = ksOf(evaluations);
   if (evaluations.length === 0) return null;
   return (
     <section>
       <h2>Evaluations on held-out tasks</h2>
-      <WideTable label="Evaluations" columns={[{ name: 'Evaluation' }, ...numbers('pass@1', 'Reward mean', 'Scored')]}>
+      <WideTable
+        label="Evaluations"
+        columns={[{ name: 'Evaluation' }, ...numbers(...ks.map((k) => `pass@${k}`), 'Reward mean', 'Scored')]}
+      >
         {evaluations.map((row) => (
           <tr key={row.id}>
             <th scope="row">
@@ -267,7 +284,11 @@ function Evaluations({ runId, evaluations }: { runId: string; evaluations: Evalu
               </Link>{' '}
               <span className="hint">{row.id}</span>
             </th>
-            <td className="number">{percent(row.pass_at_1)}</td>
+            {ks.map((k) => (
+              <td className="number" key={k}>
+                {percent(row.pass_at[k])}
+              </td>
+            ))}
             <td className="number">{reward(row.reward_mean)}</td>
             <td className="number">
               {row.scored} of {row.trials}
@@ -302,11 +323,12 @@ function Iterations({ runId, takes }: { runId: string; takes: Take[] }) {
         {rows.map((row) => (
           <tr key={`${row.iteration}.${row.take}`} className={row.status === 'superseded' ? 'past' : undefined}>
             <th scope="row">
-              <Link
-                href={`${runPath(runId)}/iterations/${row.iteration}${row.take > 1 || row.status === 'superseded' ? `?take=${row.take}` : ''}`}
-              >
+              <Link href={iterationPath(runId, row.iteration, namedTake(row))}>
                 {row.iteration}
-                {(row.take > 1 || row.status === 'superseded') && ` (take ${row.take})`}
+                {namedTake(row) !== undefined && ` (take ${row.take})`}
+              </Link>{' '}
+              <Link className="hint" href={timelinePath(runId, row.iteration, namedTake(row))}>
+                timeline<span className="hidden"> of iteration {row.iteration}</span>
               </Link>
             </th>
             <td>
@@ -342,6 +364,10 @@ function Iterations({ runId, takes }: { runId: string; takes: Take[] }) {
     </section>
   );
 }
+
+/** The take that a link names: it is needed where an iteration may have another one. */
+const namedTake = ({ take, status }: Take): number | undefined =>
+  take > 1 || status === 'superseded' ? take : undefined;
 
 const outcomesOf = (row: Take): string =>
   Object.entries(row.trials)

@@ -1,10 +1,11 @@
 import { useWindowVirtualizer } from '@tanstack/react-virtual';
-import { useMemo, useRef, type ReactNode } from 'react';
+import { useEffect, useMemo, useRef, type ReactNode } from 'react';
 import { useSearchParams } from 'wouter';
 import type { ShownCall, Transcript, TrialgateClient } from '../../../clients/typescript/client.ts';
 import { count, duration, reward, taskName } from '../format.ts';
 import { Badge, outcomeWord } from '../parts/badge.tsx';
 import { Crumbs, groupPath, runPath } from '../parts/crumbs.tsx';
+import { CopyCall } from '../parts/copy-call.tsx';
 import { Message, Text, toolName } from '../parts/message.tsx';
 import { Recorded } from '../parts/recorded.tsx';
 import { ShowAnswer } from '../parts/show-answer.tsx';
@@ -291,6 +292,14 @@ function TranscriptTab({ trial }: { trial: WholeTranscript }) {
     scrollMargin: top,
     gap: 10,
   });
+  const [search] = useSearchParams();
+  const asked = Number(search.get('call'));
+  const first = items.findIndex((item) => item.kind === 'reply' && item.call.number === asked);
+  // The place is known once the list has been drawn. Later calls do not move the reader.
+  useEffect(() => {
+    if (first >= 0 && top > 0) list.scrollToIndex(first, { align: 'center' });
+    // oxlint-disable-next-line react-hooks/exhaustive-deps
+  }, [first, top > 0]);
   if (items.length === 0) return <p className="hint">This attempt has made no call.</p>;
   return (
     <>
@@ -306,7 +315,7 @@ function TranscriptTab({ trial }: { trial: WholeTranscript }) {
                 className="row"
                 style={{ transform: `translateY(${row.start - list.options.scrollMargin}px)` }}
               >
-                <Shown item={item} />
+                <Shown item={item} trialId={trial.session_id} attempt={trial.attempt} />
               </div>
             )
           );
@@ -346,7 +355,7 @@ function Tools({ tools, notShown }: { tools: readonly unknown[]; notShown: strin
   );
 }
 
-function Shown({ item }: { item: Item }) {
+function Shown({ item, trialId, attempt }: { item: Item; trialId: string; attempt: number }) {
   if (item.kind === 'begin') return <p className="begin">{beginOf(item.call)}</p>;
   if (item.kind === 'tools') return <Tools tools={item.tools} notShown={item.notShown} />;
   if (item.kind === 'message') return <Message message={item.message} />;
@@ -361,6 +370,7 @@ function Shown({ item }: { item: Item }) {
   return (
     <>
       <Message message={call.reply ?? { role: 'assistant' }} number={call.number} facts={facts} />
+      <CopyCall trialId={trialId} attempt={attempt} callId={call.call_id} number={call.number} />
       {call.untrainable !== null && (
         <p className="trouble">
           Not trained: <Recorded text={call.why_untrainable ?? call.untrainable} />
