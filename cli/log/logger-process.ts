@@ -9,6 +9,7 @@ import { loggerPython } from '../install/loggers.ts';
 import { environment } from '../supervisor/component.ts';
 import type { Destination } from './destination.ts';
 import { keyOf, type Entry, type RunLog } from './logger-entries.ts';
+import type { Span } from './span.ts';
 import type { TrialTrace } from './trial-trace.ts';
 
 const answer = z.object({
@@ -19,6 +20,10 @@ const answer = z.object({
   /** True if it failed because of this one trace: the store may take others. */
   refused: z.boolean().default(false),
   traced: z.array(z.string()).optional(),
+  sent: z.array(z.string()).optional(),
+  /** The spans of a part that the receiver refused for good, and why. */
+  rejected: z.number().default(0),
+  reason: z.string().default(''),
 });
 type Answer = z.output<typeof answer>;
 
@@ -123,6 +128,23 @@ export class LoggerProcess {
     return failureOf(await this.#ask({ entry, trial }));
   }
 
+  /** Returns the parts of the run that were sent as spans. */
+  async sentParts(): Promise<Set<string>> {
+    const answered = await this.#ask({ sent: true });
+    if (answered.failure !== undefined) throw new Error(answered.failure);
+    return new Set(answered.sent);
+  }
+
+  /**
+   * Sends spans of a part of the run, which counts as sent with its last ones. Returns null, or what the receiver refused for good.
+   * @throws Error when they could not be sent
+   */
+  async sendSpans(part: string, spans: readonly Span[], isLast: boolean): Promise<string | null> {
+    const { failure, rejected, reason } = await this.#ask({ part, spans, last: isLast });
+    if (failure !== undefined) throw new Error(failure);
+    return rejected === 0 ? null : `${rejected} spans of ${part} were refused, and are not sent again: ${reason}`;
+  }
+
   /** Waits until the logger has kept everything, and closes the run. */
   async close(status: Closing, at: Date): Promise<void> {
     await this.#ask({ close: status, at: at.getTime() / 1000 });
@@ -155,7 +177,7 @@ export class LoggerProcess {
     this.#child.stdin.write(`${toStorable(line)}\n`);
     const { done, value } = await raceAbort(this.#answers.next(), this.#signal);
     const said = done
-      ? { error: this.#printed.at(-1) ?? 'the program of the logger ended', refused: false }
+      ? { error: this.#printed.at(-1) ?? 'the program of the logger ended', refused: false, rejected: 0, reason: '' }
       : answer.parse(JSON.parse(value));
     if (said.error !== undefined) throw new Error(said.error);
     return said;

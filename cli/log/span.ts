@@ -1,0 +1,31 @@
+import { createHash } from 'node:crypto';
+
+/** The ids of a span. They are made of names in the record, so that a span that is sent again, or linked to before it is sent, has the same ones. */
+export type SpanKey = { trace: string; span: string };
+
+type Attribute = string | number | boolean | string[] | null | undefined;
+
+/** A span as OpenTelemetry has it. Times are in milliseconds. */
+export type Span = SpanKey & {
+  /** The span above it in the same trace. */
+  parent?: string;
+  name: string;
+  /** `client`: a call of a service; absent: work of the run itself. */
+  kind?: 'client';
+  start: number;
+  end: number;
+  /** `to_otel.py` knows which numbers are integers. */
+  attributes: Record<string, Attribute>;
+  links?: SpanKey[];
+  /** Why it failed, in a word; absent: it did not. */
+  error?: string;
+};
+
+const digest = (name: string, length: number): string =>
+  createHash('sha256').update(name).digest('hex').slice(0, length);
+
+/** Names a trace and a span of it by the run and their names there. */
+export const spanKey = (origin: string, trace: string, span = trace): SpanKey => ({
+  trace: digest(`trialgate trace ${origin} ${trace}`, 32),
+  span: digest(`trialgate span ${origin} ${span}`, 16),
+});
