@@ -2,8 +2,10 @@ import { and, asc, eq, isNotNull, isNull, sql, type SQL } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { attempts, calls, trials, type groups, type runs } from '../../store/schema.ts';
 import { callSpan, type SpannedCall } from './call-span.ts';
-import { spanKey, type Span, type SpanKey } from './span.ts';
+import { readEntries } from './logger-entries.ts';
+import { metricAttributes, originOf, spanKey, trialKey, type Span, type SpanKey } from './span.ts';
 import { traceOf, type Part } from './span-parts.ts';
+import { takeSpans } from './take-spans.ts';
 
 type Run = typeof runs.$inferSelect;
 type Group = typeof groups.$inferSelect;
@@ -18,26 +20,12 @@ const MOST_CALLS = 1000;
 /** Ends in which the trial itself did not fail. */
 const GOOD_ENDS: readonly (string | null)[] = ['scored', 'truncated'];
 
-/** Tells a run from an earlier one of the same name, as `RunLog.origin` does. */
-const originOf = ({ id, createdAt }: Pick<Run, 'id' | 'createdAt'>): string =>
-  `${id}-${createdAt.getTime().toString(36)}`;
-
 /** Makes the spans of a part of a run from the record: those of each trial together, and the others behind them. */
 export async function* makeSpans(db: Database, { run, model }: Spanned, part: Part): AsyncGenerator<Span[]> {
   const origin = originOf(run);
   if (part.kind === 'group') yield* groupSpans(db, { run, model }, part.group, part.at);
-  else if (part.kind === 'take') yield takeSpans(run, part);
-  else if (part.kind === 'evaluation')
-    yield [
-      {
-        ...spanKey(origin, part.evaluation),
-        name: 'rl.evaluate',
-        start: part.start,
-        end: part.at,
-        attributes: { 'trialgate.evaluation': part.evaluation, 'trialgate.policy_version': part.version },
-        links: [spanKey(origin, 'run')],
-      },
-    ];
+  else if (part.kind === 'take') yield await takeSpans(db, run, part.take);
+  else if (part.kind === 'evaluation') yield [await evaluationSpan(db, run, part)];
   else
     yield [
       {
@@ -53,6 +41,23 @@ export async function* makeSpans(db: Database, { run, model }: Spanned, part: Pa
         ...(run.status === 'failed' ? failed('failed') : {}),
       },
     ];
+}
+
+async function evaluationSpan(db: Database, run: Run, part: Extract<Part, { kind: 'evaluation' }>): Promise<Span> {
+  const { evaluation, version, start, at } = part;
+  const [entry] = await readEntries(db, run.id, [{ id: ['val', 0, 0], at: new Date(at), evaluation }]);
+  return {
+    ...spanKey(originOf(run), evaluation),
+    name: 'rl.evaluate',
+    start,
+    end: at,
+    attributes: {
+      'trialgate.evaluation': evaluation,
+      'trialgate.policy_version': version,
+      ...metricAttributes(entry?.metrics ?? {}),
+    },
+    links: [spanKey(originOf(run), 'run')],
+  };
 }
 
 async function* groupSpans(db: Database, { run, model }: Spanned, group: Group, at: number): AsyncGenerator<Span[]> {
@@ -85,9 +90,6 @@ async function* groupSpans(db: Database, { run, model }: Spanned, group: Group, 
     },
   ];
 }
-
-const trialKey = (origin: string, trace: string, trialId: string): SpanKey =>
-  spanKey(origin, trace, `trial ${trialId}`);
 
 /** Returns the spans of a trial: its own, that of its verifier, and those of its calls. */
 async function trialSpans(
@@ -208,31 +210,4 @@ async function readCalls(db: Database, trialId: string): Promise<{ made: Spanned
     made: made.map((call) => ({ ...call, further: replies.get(call.id) ?? [] })),
     count: counted?.count ?? 0,
   };
-}
-
-/** Returns the spans of a take of an iteration: its own. */
-function takeSpans(run: Run, { take }: Extract<Part, { kind: 'take' }>): Span[] {
-  const origin = originOf(run);
-  const trace = `${take.iteration}.${take.take}`;
-  const key = spanKey(origin, trace);
-  const end = (take.endedAt ?? run.endedAt ?? take.openedAt).getTime();
-  const ofTrace = { 'rl.loop.iteration': take.iteration, 'trialgate.take': take.take };
-  return [
-    {
-      ...key,
-      name: 'rl.loop',
-      start: take.openedAt.getTime(),
-      end,
-      attributes: {
-        ...ofTrace,
-        'trialgate.status': take.status,
-        'trialgate.policy_version': take.policyVersion,
-        'trialgate.trained_version': take.trainedVersion,
-        ...Object.fromEntries(
-          Object.entries(take.seconds).map(([phase, seconds]) => [`trialgate.seconds.${phase}`, seconds]),
-        ),
-      },
-      links: [spanKey(origin, 'run')],
-    },
-  ];
 }

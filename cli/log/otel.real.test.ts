@@ -3,11 +3,11 @@ import { appendFile, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { and, eq, sql } from 'drizzle-orm';
+import { and, eq, inArray, sql } from 'drizzle-orm';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import { openDatabase } from '../../store/database.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
-import { attempts, calls, groups, iterations, runs, trials } from '../../store/schema.ts';
+import { attempts, calls, groups, iterations, policyVersions, publications, runs, trials } from '../../store/schema.ts';
 import { killLoggerPrograms } from '../../tests/support/harness/logger-programs.ts';
 import { startReceiver, type OtlpReceiver, type ReceivedSpan } from '../../tests/support/harness/otlp-receiver.ts';
 import { withTemporaryStack } from '../../tests/support/harness/temporary-deployment.ts';
@@ -82,6 +82,7 @@ async function following(body: (reports: string[]) => Promise<void>): Promise<vo
 const ofIteration = (run: string, iteration: number, take = 1) => [
   ...[0, 1].map((index) => `rl.sample ${run}-${iteration}.${take}/0-${index}`),
   `rl.sample.group ${run}/${iteration}.${take}/0`,
+  `rl.train ${iteration}`,
   `rl.loop ${iteration}`,
 ];
 
@@ -304,6 +305,103 @@ test('an iteration that was made again has a trace for each take, and the earlie
   expect(first?.trace).not.toBe(second?.trace);
 });
 
+/** Marks trials as those of the batch of an iteration. */
+const use = (runId: string, batchIteration: number, ...ids: string[]) =>
+  store.db
+    .update(trials)
+    .set({ batchIteration, batchTake: 1 })
+    .where(and(eq(trials.runId, runId), inArray(trials.id, ids)));
+
+test('a train step links to the trials that it used, also of an earlier iteration, and to none that was dropped or has no reward', async () => {
+  const run = await new LoggedRun(store.db, 'links').begin();
+  for (const iteration of [0, 1, 2]) await run.trainStep(iteration);
+  await use('links', 1, 'links-0.1/0-1', 'links-1.1/0-0', 'links-1.1/0-1', 'links-2.1/0-0');
+  await store.db.update(trials).set({ rewards: null }).where(eq(trials.id, 'links-1.1/0-1'));
+  await store.db.update(groups).set({ dropped: 'no_spread' }).where(eq(groups.id, 'links/2.1/0'));
+  await log('links');
+  const spans = await named('rl.train');
+  const used = spans.find(({ attributes }) => attributes['rl.loop.iteration']?.[1] === '1');
+  const trialsOf = await named('rl.sample');
+  const linked = used?.links.map(
+    (link) =>
+      trialsOf.find((span) => span.span === link.span && span.trace === link.trace)?.attributes['trialgate.trial']?.[1],
+  );
+  expect(linked).toEqual(['links-0.1/0-1', 'links-1.1/0-0']);
+  expect(used?.parent).toBe((await named('rl.loop'))[1]?.span);
+  expect(used?.attributes).toMatchObject({
+    'trialgate.trained_version': ['int_value', '2'],
+    'rl.train.batch_size': ['int_value', '2'],
+    'trialgate.metric.actor/grad_norm': ['double_value', 2],
+    'trialgate.metric.train/reward_mean': ['double_value', 0.5],
+  });
+  expect(spans.map(({ start, end }) => end - start)).toEqual([20_000, 20_000, 20_000]);
+});
+
+test('the train step of a rescored run links to the trials of the run whose batch it trains on again', async () => {
+  const source = await new LoggedRun(store.db, 'source').begin();
+  await source.trainStep(0);
+  await use('source', 0, 'source-0.1/0-0', 'source-0.1/0-1');
+  await log('source');
+  const run = await new LoggedRun(store.db, 'rescored').begin([], 'source@0');
+  await store.db.update(runs).set({ rescores: 'source/0.1' }).where(eq(runs.id, 'rescored'));
+  await run.trainStep(0);
+  await log('rescored');
+  const used = (await named('rl.sample')).slice(0, 2);
+  expect((await named('rl.train')).map(({ links }) => links)).toEqual([used.map(keyOf), used.map(keyOf)]);
+});
+
+test('a publication is a span from the train step to the last engine that confirmed it, and an evaluation one with its metrics', async () => {
+  const run = await new LoggedRun(store.db, 'published').begin();
+  await run.trainStep(0);
+  await run.evaluate(1);
+  const made = new Date(Date.UTC(2026, 0, 1));
+  await store.db.update(policyVersions).set({ createdAt: made }).where(eq(policyVersions.version, 1));
+  const row = { runId: 'published', version: 1, weightVersion: 'published@1', checksum: 'c' };
+  await store.db.insert(publications).values([
+    { ...row, replica: 'a', canaryDifference: 0, confirmedAt: new Date(made.getTime() + 4000) },
+    { ...row, replica: 'b', canaryDifference: 0.5, confirmedAt: new Date(made.getTime() + 7000) },
+  ]);
+  await log('published');
+  const sync = await only('rl.sync');
+  const loop = await only('rl.loop');
+  expect(sync).toMatchObject({
+    start: made.getTime(),
+    end: made.getTime() + 7000,
+    trace: loop.trace,
+    parent: loop.span,
+  });
+  expect(sync.attributes).toMatchObject({
+    'trialgate.replicas': ['int_value', '2'],
+    'trialgate.canary_difference': ['double_value', 0.5],
+  });
+  const evaluation = await only('rl.evaluate');
+  expect(evaluation.attributes).toMatchObject({
+    'trialgate.evaluation': ['string_value', 'eval@1'],
+    'trialgate.policy_version': ['int_value', '1'],
+    'trialgate.metric.val/reward_mean': ['double_value', 0.5],
+    'trialgate.metric.val/pass@2': ['double_value', 1],
+  });
+  const groupsOf = await named('rl.sample.group');
+  expect(groupsOf.at(-1)).toMatchObject({ trace: evaluation.trace, parent: evaluation.span });
+});
+
+test('an evaluation is sent when all of its trials have ended, and one that the run’s end cut as it is', async () => {
+  const run = await new LoggedRun(store.db, 'evaluated').begin();
+  await run.evaluateInPart(0);
+  await log('evaluated');
+  expect(await lines()).toEqual([]);
+  await run.end('cancelled');
+  await log('evaluated');
+  expect((await lines()).filter((line) => line.includes('eval@0'))).toHaveLength(4);
+  await run.end('running');
+  await run.finishEvaluation(0);
+  await log('evaluated');
+  await log('evaluated');
+  expect((await named('rl.evaluate')).map(keyOf)).toEqual(
+    Array(2).fill(keyOf((await named('rl.evaluate'))[0] ?? { trace: '', span: '' })),
+  );
+});
+
 test('spans that the receiver refuses are left out and reported, and keep no other from being sent', async () => {
   const run = await new LoggedRun(store.db, 'refused').begin([setting()]);
   await run.trainStep(0);
@@ -387,7 +485,7 @@ test('an activity worker sends the spans of a run with the headers of its enviro
       try {
         const run = await new LoggedRun(db, 'worker').begin(['otel']);
         await run.trainStep(0);
-        await until(async () => (await receiver.received()).spans.length === 4);
+        await until(async () => (await receiver.received()).spans.length === 5);
         expect((await receiver.received()).headers).toMatchObject({ 'x-key': 'of the user' });
         await run.end();
         const folder = plan.folders.home;

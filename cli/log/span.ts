@@ -29,3 +29,15 @@ export const spanKey = (origin: string, trace: string, span = trace): SpanKey =>
   trace: digest(`trialgate trace ${origin} ${trace}`, 32),
   span: digest(`trialgate span ${origin} ${span}`, 16),
 });
+
+/** Tells a run from an earlier one of the same name. */
+export const originOf = ({ id, createdAt }: { id: string; createdAt: Date }): string =>
+  `${id}-${createdAt.getTime().toString(36)}`;
+
+/** Names the span of a trial, in the trace of its group. */
+export const trialKey = (origin: string, trace: string, trialId: string): SpanKey =>
+  spanKey(origin, trace, `trial ${trialId}`);
+
+/** Returns metrics as attributes of a span. */
+export const metricAttributes = (metrics: Record<string, number>): Record<string, number> =>
+  Object.fromEntries(Object.entries(metrics).map(([name, value]) => [`trialgate.metric.${name}`, value]));

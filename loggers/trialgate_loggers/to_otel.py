@@ -43,10 +43,10 @@ INTEGERS = {
     "trialgate.calls_left_out",
     "trialgate.policy_version",
     "trialgate.replicas",
-    "trialgate.samples",
     "trialgate.take",
     "trialgate.trained_version",
     "trialgate.trial_index",
+    "trialgate.trials",
 }
 SCOPE = InstrumentationScope("trialgate")
 SPANS_AT_ONCE = 512
