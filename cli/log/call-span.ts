@@ -1,5 +1,4 @@
-import type { calls } from '../../store/schema.ts';
-import type { ProtocolName } from '../../store/schema.ts';
+import type { calls, ProtocolName } from '../../store/schema.ts';
 import type { Span, SpanKey } from './span.ts';
 
 export type SpannedCall = Pick<
@@ -19,6 +18,7 @@ export type SpannedCall = Pick<
   | 'untrainable'
   | 'startedAt'
   | 'firstTokenAt'
+  | 'traceparent'
   | 'endedAt'
 > & {
   promptTokens: number | null;
@@ -71,8 +71,15 @@ export function callSpan(call: SpannedCall, key: SpanKey & { parent: string }, t
       'trialgate.seconds_to_first_token': firstTokenAt && (firstTokenAt.getTime() - startedAt.getTime()) / 1000,
       ...(call.status === 'completed' ? {} : { 'error.type': codeOf(call) }),
     },
+    ...(call.traceparent === null ? {} : { links: [spanOfAgent(call.traceparent)] }),
     ...(call.status === 'completed' ? {} : { error: codeOf(call) }),
   };
+}
+
+/** Returns the span that a traceparent names: `00-{trace}-{span}-{flags}`. The gateway records no other form. */
+function spanOfAgent(traceparent: string): SpanKey {
+  const [, trace = '', span = ''] = traceparent.split('-');
+  return { trace, span };
 }
 
 const numberOf = (value: unknown): number | null => (typeof value === 'number' ? value : null);

@@ -191,6 +191,7 @@ async function readCalls(db: Database, trialId: string): Promise<{ made: Spanned
         untrainable: calls.untrainable,
         startedAt: calls.startedAt,
         firstTokenAt: calls.firstTokenAt,
+        traceparent: calls.traceparent,
         endedAt: calls.endedAt,
         promptTokens: sql<number | null>`${calls.sharedIds} + ${idsIn(calls.promptTokenIds)}`,
         completionTokens: idsIn(calls.completionTokenIds),

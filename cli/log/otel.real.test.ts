@@ -126,6 +126,7 @@ async function callModel(runId: string): Promise<void> {
     firstTokenAt: at(1),
     endedAt: at(2),
     stream: true,
+    traceparent: `00-${'1'.repeat(32)}-${'2'.repeat(16)}-01`,
     choice: { completionTokenIds: Int32Array.from([4, 5]), finishReason: 'stop', policyVersion: 0 },
   });
   const [choice] = first.choices;
@@ -152,7 +153,7 @@ async function callModel(runId: string): Promise<void> {
 
 const id = (n: number) => `00000000-0000-4000-8000-00000000000${n}`;
 
-test('a call is a span by the conventions for generative AI below its trial, without any text, and a request for two replies is one', async () => {
+test('a call is a span by the conventions for generative AI below its trial, with a link to the agent’s own span and without any text, and a request for two replies is one', async () => {
   const run = await new LoggedRun(store.db, 'calls').begin();
   await run.trainStep(0);
   await callModel('calls');
@@ -163,6 +164,7 @@ test('a call is a span by the conventions for generative AI below its trial, wit
   const call = await only('chat m');
   expect(call).toMatchObject({ kind: 3, trace: trial?.trace, parent: trial?.span, error: null });
   expect(call.end - call.start).toBe(2000);
+  expect(call.links).toEqual([{ trace: '1'.repeat(32), span: '2'.repeat(16) }]);
   expect(call.attributes).toMatchObject({
     'gen_ai.operation.name': ['string_value', 'chat'],
     'gen_ai.provider.name': ['string_value', 'trialgate'],
@@ -182,6 +184,7 @@ test('a call is a span by the conventions for generative AI below its trial, wit
     'trialgate.stream': ['bool_value', true],
   });
   expect(await only('text_completion m')).toMatchObject({
+    links: [],
     error: 'engine_500',
     attributes: { 'error.type': ['string_value', 'engine_500'], 'http.response.status_code': ['int_value', '502'] },
   });
