@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { appendFile, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,6 +11,7 @@ import { recordCalls } from '../../store/queries/record-calls.ts';
 import { attempts, calls, groups, iterations, policyVersions, publications, runs, trials } from '../../store/schema.ts';
 import { killLoggerPrograms } from '../../tests/support/harness/logger-programs.ts';
 import { startReceiver, type OtlpReceiver, type ReceivedSpan } from '../../tests/support/harness/otlp-receiver.ts';
+import { SmallDisk } from '../../tests/support/harness/small-disk.ts';
 import { withTemporaryStack } from '../../tests/support/harness/temporary-deployment.ts';
 import { until } from '../../tests/support/harness/until.ts';
 import { useServer } from '../../tests/support/harness/use-database.ts';
@@ -189,6 +191,25 @@ test('a call is a span by the conventions for generative AI below its trial, wit
     attributes: { 'error.type': ['string_value', 'engine_500'], 'http.response.status_code': ['int_value', '502'] },
   });
   expect(JSON.stringify(spans)).not.toContain('secret');
+});
+
+test('the first 1,000 requests of a trial are spans, however many replies each has, and the trial says how many are left out', async () => {
+  const run = await new LoggedRun(store.db, 'many').begin();
+  await run.trainStep(0);
+  const trialId = 'many-0.1/0-0';
+  await store.db.update(trials).set({ status: 'created' }).where(eq(trials.id, trialId));
+  const records = Array.from({ length: 1003 }, () => {
+    const made = callRecord({ trialId });
+    return { ...made, choices: [made.choices[0], { ...made.choices[0], id: randomUUID() }] as const };
+  });
+  await recordCalls(store.db, records);
+  await log('many');
+  expect(await named('chat m')).toHaveLength(1000);
+  const trial = (await named('rl.sample')).find(({ attributes }) => attributes['trialgate.trial']?.[1] === trialId);
+  expect(trial?.attributes).toMatchObject({
+    'trialgate.calls': ['int_value', '1003'],
+    'trialgate.calls_left_out': ['int_value', '3'],
+  });
 });
 
 test('a trial has its outcome, its rewards as doubles, and its verifier as a span, in the trace of its iteration', async () => {
@@ -460,6 +481,23 @@ test('a line of the state that a full disk cut does not count, and the next one 
   await log('torn');
   await log('torn');
   expect(await lines()).toEqual([...ofIteration('torn', 0), ...ofIteration('torn', 1)]);
+});
+
+test('on a full disk nothing is sent that could not be noted, and all of it once there is room', async ({ skip }) => {
+  const refusal = await SmallDisk.refusal();
+  if (refusal !== null) skip(`this machine mounts no small disk: ${refusal}`);
+  const run = await new LoggedRun(store.db, 'full').begin();
+  await run.trainStep(0);
+  const disk = await SmallDisk.mount(join(home, 'disk'), 1);
+  try {
+    const write = () => logOnce({ db: store.db, home, runId: 'full', logger: { ...setting(), folder: disk.folder } });
+    await disk.whileFull(() => expect(write()).rejects.toThrow('No space left on device'), signal);
+    expect(await lines()).toEqual([]);
+    await write();
+    expect(await lines()).toEqual(ofIteration('full', 0));
+  } finally {
+    await disk.unmount();
+  }
 });
 
 test('a receiver that does not answer is named without the key and the password of its address', async () => {
