@@ -2,12 +2,15 @@
 
 It prints its port. `GET /` returns the spans in the order in which they came, each attribute with its kind, and the
 headers of the last request. `POST /faults` sets how it fails: `status` answers that to each request, `refuse` answers
-400 to each request that has a span of this name, `partial` takes a request and says that one of its spans is refused.
+400 to each request that has a span of this name, `stumble` answers 500 to each that has a span with one of these texts
+in an attribute, `partial` takes a request and says that one of its spans is refused, `drip` answers a byte at a time
+and never ends.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -69,9 +72,21 @@ class Receiver(BaseHTTPRequestHandler):
             return self.reply(404, b"")
         if "status" in faults:
             return self.reply(faults["status"], b"as the test says")
+        if "drip" in faults:
+            self.send_response(200)
+            self.end_headers()
+            try:
+                while True:
+                    self.wfile.write(b"x")
+                    time.sleep(0.2)
+            except OSError:
+                return None
         come = decoded(body)
         if any(span["name"] == faults.get("refuse") for span in come):
             return self.reply(400, b"as the test says")
+        values = {str(value[1]) for span in come for value in span["attributes"].values()}
+        if values.intersection(faults.get("stumble", [])):
+            return self.reply(500, b"as the test says")
         response = ExportTraceServiceResponse()
         if faults.get("partial"):
             refused = ExportTracePartialSuccess(rejected_spans=1, error_message="one too many")

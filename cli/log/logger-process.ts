@@ -17,7 +17,7 @@ const answer = z.object({
   written: z.array(z.tuple([z.enum(['training', 'val']), z.number(), z.number()])).optional(),
   /** Why a trace, or the reading of what there is, failed. The program goes on. */
   failure: z.string().optional(),
-  /** True if it failed because of this one trace: the store may take others. */
+  /** True if it failed because of this one trace or part: the store may take others. */
   refused: z.boolean().default(false),
   traced: z.array(z.string()).optional(),
   sent: z.array(z.string()).optional(),
@@ -27,7 +27,7 @@ const answer = z.object({
 });
 type Answer = z.output<typeof answer>;
 
-/** Why a trace was not written, and if that is because of this one trace: others may be taken. */
+/** Why a trace, or a part of spans, was not written, and if that is because of this one: others may be taken. */
 export type TraceFailure = { reason: string; isRefused: boolean };
 
 /** The state of a run when its log is closed: its end, `superseded` after a redo began another branch, or `open` when more may come. */
@@ -136,13 +136,18 @@ export class LoggerProcess {
   }
 
   /**
-   * Sends spans of a part of the run, which counts as sent with its last ones. Returns null, or what the receiver refused for good.
-   * @throws Error when they could not be sent
+   * Sends spans of a part of the run, which counts as sent with its last ones. Returns why they could not be sent, or what was refused for
+   * good.
    */
-  async sendSpans(part: string, spans: readonly Span[], isLast: boolean): Promise<string | null> {
-    const { failure, rejected, reason } = await this.#ask({ part, spans, last: isLast });
-    if (failure !== undefined) throw new Error(failure);
-    return rejected === 0 ? null : `${rejected} spans of ${part} were refused, and are not sent again: ${reason}`;
+  async sendSpans(
+    part: string,
+    spans: readonly Span[],
+    isLast: boolean,
+  ): Promise<{ failure: TraceFailure | null; lost: string | null }> {
+    const answered = await this.#ask({ part, spans, last: isLast });
+    const { rejected, reason } = answered;
+    const lost = rejected === 0 ? null : `${rejected} spans of ${part} were refused, and are not sent again: ${reason}`;
+    return { failure: failureOf(answered), lost };
   }
 
   /** Waits until the logger has kept everything, and closes the run. */

@@ -259,7 +259,14 @@ test('spans name their run and model, and the user’s own service name wins', a
 
 const groupOf = (run: string) => eq(groups.id, `${run}/0.1/0`);
 
-test('a group is not sent while a trial has no row, waits for an attempt, or may be opened again after a block', async () => {
+/** Takes a group out of its batch, or puts it back. */
+const setBatch = (run: string, batchIteration: number | null) =>
+  store.db
+    .update(groups)
+    .set({ batchIteration, batchTake: batchIteration === null ? null : 1 })
+    .where(groupOf(run));
+
+test('a group is sent when a batch has it, and not while a trial runs, also long after its deadline if the run is blocked or was resumed', async () => {
   const run = await new LoggedRun(store.db, 'open').begin([setting()]);
   await run.trainStep(0);
   const take = and(eq(iterations.runId, 'open'), eq(iterations.iteration, 0));
@@ -269,13 +276,10 @@ test('a group is not sent while a trial has no row, waits for an attempt, or may
     await log('open');
     expect(await lines()).toHaveLength(count);
   };
-  const hourAgo = new Date(Date.now() - 3600_000);
-  await store.db.update(groups).set({ size: 3, deadlineAt: hourAgo }).where(groupOf('open'));
+  await setBatch('open', null);
   await hasSent(0);
-  await store.db.update(groups).set({ size: 2 }).where(groupOf('open'));
+  await setBatch('open', 0);
   await store.db.update(trials).set({ outcome: null }).where(second);
-  await hasSent(0);
-  await store.db.update(trials).set({ outcome: 'verifier_error' }).where(second);
   await hasSent(0);
   const longAgo = new Date(Date.now() - 48 * 3600_000);
   await store.db.update(groups).set({ deadlineAt: longAgo }).where(groupOf('open'));
@@ -285,6 +289,45 @@ test('a group is not sent while a trial has no row, waits for an attempt, or may
   await hasSent(0);
   await store.db.update(trials).set({ outcome: 'scored' }).where(second);
   await hasSent(3);
+});
+
+test('a group of a batch is over although infrastructure errors left a trial without an outcome and another one was never opened', async () => {
+  const run = await new LoggedRun(store.db, 'infra').begin([setting()]);
+  await run.trainStep(0);
+  await store.db.update(groups).set({ size: 3 }).where(groupOf('infra'));
+  const trialId = 'infra-0.1/0-1';
+  await store.db.update(trials).set({ outcome: null }).where(eq(trials.id, trialId));
+  await store.db.insert(attempts).values({ trialId, attempt: 1, outcome: 'infra_error', endedAt: new Date() });
+  await log('infra');
+  expect(await lines()).toEqual(ofIteration('infra', 0));
+});
+
+test('a dropped group says why, and is sent again when a resume has opened it and its trials have ended', async () => {
+  const run = await new LoggedRun(store.db, 'again').begin([setting()]);
+  await run.trainStep(0);
+  const second = eq(trials.id, 'again-0.1/0-1');
+  const setGroup = (values: Partial<typeof groups.$inferInsert>) =>
+    store.db.update(groups).set(values).where(groupOf('again'));
+  await setBatch('again', null);
+  await store.db.update(trials).set({ outcome: 'agent_error' }).where(second);
+  await log('again');
+  expect(await named('rl.sample.group')).toEqual([]);
+  await following(async () => {
+    await setGroup({ dropped: 'failed' });
+    await until(() => stateOf('again')?.written === 2);
+    await setGroup({ dropped: null, endedAt: null });
+    await store.db.update(trials).set({ outcome: null, attempt: 2 }).where(second);
+    await store.db.update(runs).set({ resumedAt: new Date() }).where(eq(runs.id, 'again'));
+    await store.db.update(trials).set({ outcome: 'scored' }).where(second);
+    await setGroup({ endedAt: new Date() });
+    await setBatch('again', 0);
+    await until(() => stateOf('again')?.written === 3);
+  });
+  const [before, after] = await named('rl.sample.group');
+  expect(before?.attributes['trialgate.dropped']).toEqual(['string_value', 'failed']);
+  expect(after && keyOf(after)).toEqual(before && keyOf(before));
+  const outcomes = (await named('rl.sample')).map(({ attributes }) => attributes['trialgate.outcome']?.[1]);
+  expect(outcomes).toEqual(['scored', 'agent_error', 'scored', 'scored']);
 });
 
 test('a group whose deadline passed a day ago is sent as it is', async () => {
@@ -409,6 +452,31 @@ test('a publication is a span from the train step to the last engine that confir
   expect(groupsOf.at(-1)).toMatchObject({ trace: evaluation.trace, parent: evaluation.span });
 });
 
+test('engines that confirm a version after its take has ended do not make the publication longer', async () => {
+  const run = await new LoggedRun(store.db, 'mended').begin();
+  await run.trainStep(0);
+  const row = { runId: 'mended', version: 1, weightVersion: 'mended@1', checksum: 'c', canaryDifference: 0 };
+  const made = new Date(Date.UTC(2026, 0, 1));
+  await store.db.update(policyVersions).set({ createdAt: made }).where(eq(policyVersions.version, 1));
+  await store.db.insert(publications).values([
+    { ...row, replica: 'a', confirmedAt: new Date(made.getTime() + 4000) },
+    { ...row, replica: 'b', confirmedAt: new Date() },
+  ]);
+  await log('mended');
+  const sync = await only('rl.sync');
+  expect(sync.end).toBe((await only('rl.loop')).end);
+  expect(sync.attributes['trialgate.replicas']).toEqual(['int_value', '1']);
+});
+
+test('an evaluation of which a trial never got an outcome is sent a day after its deadline', async () => {
+  const run = await new LoggedRun(store.db, 'never').begin();
+  await run.evaluateInPart(0);
+  const dayAgo = new Date(Date.now() - 25 * 3600_000);
+  await store.db.update(groups).set({ deadlineAt: dayAgo }).where(eq(groups.runId, 'never'));
+  await log('never');
+  expect(await named('rl.evaluate')).toHaveLength(1);
+});
+
 test('an evaluation is sent when all of its trials have ended, and one that the run’s end cut as it is', async () => {
   const run = await new LoggedRun(store.db, 'evaluated').begin();
   await run.evaluateInPart(0);
@@ -433,7 +501,7 @@ test('spans that the receiver refuses are left out and reported, and keep no oth
   await following(async (reports) => {
     await run.end();
     await until(() => stateOf('refused')?.complete);
-    const what = `1 spans of group 0.1/0 were refused, and are not sent again: ${receiver.url}/v1/traces answered 400: as the test says`;
+    const what = `1 spans of group 0.1/0 after 2 attempts were refused, and are not sent again: ${receiver.url}/v1/traces answered 400: as the test says`;
     expect(reports).toEqual([`the logger otel of run refused: ${what}`]);
   });
   expect(await lines()).toEqual([...ofIteration('refused', 0).filter((line) => !line.includes('group')), 'rl.run']);
@@ -454,20 +522,69 @@ test('a receiver that took a part of a request is reported, and nothing is sent 
   expect(await lines()).toEqual(['rl.run']);
 });
 
-test('a part that the record cannot give keeps no other from being sent', async () => {
-  const run = await new LoggedRun(store.db, 'broken').begin();
+test('parts that the receiver never takes keep no other from being sent, however many they are', async () => {
+  const run = await new LoggedRun(store.db, 'stumbles').begin();
+  const count = 5;
+  for (let iteration = 0; iteration < count; iteration += 1) await run.trainStep(iteration);
+  await receiver.fail({ stumble: [0, 1, 2, 3].map((iteration) => `stumbles/${iteration}.1/0`) });
+  await expect(log('stumbles')).rejects.toThrow(
+    /^spans are missing \(4 parts\): group 0\.1\/0 after 2 attempts: .* answered 500/,
+  );
+  expect(await named('rl.loop')).toHaveLength(count);
+  expect(await named('rl.sample.group')).toHaveLength(1);
+});
+
+test.each([302, 304, 402, 410, 415, 426])(
+  'spans for which the receiver answers %i are kept until it takes them',
+  async (status) => {
+    const run = await new LoggedRun(store.db, 'kept').begin();
+    await run.end();
+    await receiver.fail({ status });
+    await expect(log('kept')).rejects.toThrow(`the receiver ${receiver.url}/v1/traces answered ${status}`);
+    await receiver.fail({});
+    await log('kept');
+    expect(await lines()).toEqual(['rl.run']);
+  },
+);
+
+test('an answer that never ends is ended by the time limit', async () => {
+  vi.stubEnv('OTEL_EXPORTER_OTLP_TIMEOUT', '1');
+  const run = await new LoggedRun(store.db, 'drips').begin();
+  await run.end();
+  await receiver.fail({ drip: true });
+  await expect(log('drips')).rejects.toThrow(`no answer of the receiver ${receiver.url}/v1/traces: TooSlow`);
+});
+
+test('spans whose times cannot be encoded are left out and reported, and keep no other from being sent', async () => {
+  const run = await new LoggedRun(store.db, 'times').begin([setting()]);
   await run.trainStep(0);
-  await run.trainStep(1);
-  // An infinite time is no time in JavaScript.
+  // OpenTelemetry has no time before 1970, and an infinite time is no time in JavaScript.
+  await store.db
+    .update(trials)
+    .set({ createdAt: new Date(-1000) })
+    .where(eq(trials.id, 'times-0.1/0-1'));
   await store.db
     .update(groups)
     .set({ openedAt: sql`'infinity'` })
-    .where(groupOf('broken'));
-  await expect(log('broken')).rejects.toThrow(/^spans are missing \(1 parts\): group 0\.1\/0: /);
-  expect(await lines()).toEqual([
-    ...ofIteration('broken', 0).filter((line) => !line.includes('group')),
-    ...ofIteration('broken', 1),
-  ]);
+    .where(groupOf('times'));
+  await following(async (reports) => {
+    await run.end();
+    await until(() => stateOf('times')?.complete);
+    const what = '2 spans of group 0.1/0 after 2 attempts were refused, and are not sent again: cannot be encoded';
+    expect(reports).toEqual([`the logger otel of run times: ${what}`]);
+  });
+  const [first = '', , , ...further] = ofIteration('times', 0);
+  expect(await lines()).toEqual([first, ...further, 'rl.run']);
+});
+
+test('two tenants behind one address are two places', async () => {
+  const run = await new LoggedRun(store.db, 'tenants').begin();
+  await run.end();
+  for (const tenant of ['a', 'b']) {
+    vi.stubEnv('OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', `${receiver.url}/v1/traces?tenant=${tenant}`);
+    await logOnce({ db: store.db, home, runId: 'tenants', logger: { name: 'otel' } });
+  }
+  expect(await lines()).toEqual(['rl.run', 'rl.run']);
 });
 
 test('a line of the state that a full disk cut does not count, and the next one is whole', async () => {

@@ -1,12 +1,11 @@
-import { and, asc, eq, gte, inArray, sql, type SQL } from 'drizzle-orm';
-import type { Outcome } from '../../core/outcomes.ts';
+import { and, asc, eq, gte, or, sql, type SQL } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
-import { batches, groups, iterations, runs, trials } from '../../store/schema.ts';
+import { attempts, batches, groups, iterations, runs, trials } from '../../store/schema.ts';
 import type { RunLog } from './logger-entries.ts';
 
 /** What is sent at once: a group with its trials and calls, a take of an iteration, an evaluation, or the run itself. */
 export type Part = { at: number } & (
-  | { kind: 'group'; group: typeof groups.$inferSelect }
+  | { kind: 'group'; group: typeof groups.$inferSelect; attempts: number }
   | { kind: 'take'; take: typeof iterations.$inferSelect }
   | { kind: 'evaluation'; evaluation: string; version: number; start: number }
   | { kind: 'run' }
@@ -15,8 +14,6 @@ export type Part = { at: number } & (
     cut: Date | null;
   };
 
-/** The outcomes of trials that a resume may open again, until their batch is written. */
-const MAY_REOPEN: Outcome[] = ['timed_out', 'agent_error', 'verifier_error', 'infra_error'];
 /** A group whose deadline has passed for so long runs no more, whatever its trials say. */
 const GRACE_MS = 24 * 3600_000;
 /** Groups are written by other connections: one that began before may be seen later by so much. */
@@ -28,11 +25,13 @@ const EVALUATION_GRACE_MS = 20_000;
 const RANK: Record<Part['kind'], number> = { group: 0, evaluation: 1, take: 2, run: 3 };
 
 type Take = typeof iterations.$inferSelect;
-type GroupRow = { group: typeof groups.$inferSelect; isSettled: boolean; lastDeadline: Date | null };
+type GroupRow = { group: typeof groups.$inferSelect; attempts: number; isSettled: boolean; lastDeadline: Date | null };
 
 export const partName = (runId: string, part: Part): string => {
   const until = part.cut === null ? '' : ` until ${part.cut.toISOString()}`;
-  if (part.kind === 'group') return `group ${part.group.id.slice(runId.length + 1)}${until}`;
+  // A group that a resume opened again has more attempts, and is sent again.
+  if (part.kind === 'group')
+    return `group ${part.group.id.slice(runId.length + 1)} after ${part.attempts} attempts${until}`;
   if (part.kind === 'take') return `iteration ${part.take.iteration}.${part.take.take}${until}`;
   return `${part.kind === 'evaluation' ? part.evaluation : 'run'}${until}`;
 };
@@ -45,8 +44,12 @@ export const traceOf = ({ id, runId }: Pick<typeof groups.$inferSelect, 'id' | '
 export class SpanParts {
   readonly #db: Database;
   readonly #runId: string;
-  /** Groups that opened before are all sent. */
+  /** Groups that opened before are sent, except those of the last reading that are not. */
   #since = new Date(0);
+  /** The groups of the last reading, with the parts that need them. */
+  #read: { id: string; parts: string[] }[] = [];
+  /** A resume may open groups again. */
+  #resumedAt: number | null = null;
 
   constructor(db: Database, runId: string) {
     this.#db = db;
@@ -55,15 +58,14 @@ export class SpanParts {
 
   /** Returns the parts that are over and not sent, in the order of their ends. */
   async due({ status, endedAt }: RunLog, sent: ReadonlySet<string>): Promise<Part[]> {
-    const [rows, takes] = await Promise.all([this.#readGroups(), this.#readTakes()]);
+    const [rows, takes] = await Promise.all([this.#readGroups(sent), this.#readTakes()]);
     const parts = [
       ...rows.flatMap((row) => groupPart(row, status, endedAt) ?? []),
       ...takes.flatMap((take, index) => takePart(take, takes.slice(index + 1), endedAt) ?? []),
-      ...evaluationParts(rows, endedAt),
+      ...evaluationParts(rows, status, endedAt),
       ...(endedAt === null ? [] : [{ kind: 'run', at: endedAt.getTime(), cut: endedAt } satisfies Part]),
     ];
     const isSent = (part: Part): boolean => sent.has(partName(this.#runId, part));
-    this.#moveOn(rows, parts.filter(isSent));
     const missing = parts.filter((part) => !isSent(part));
     return missing.toSorted((a, b) => a.at - b.at || RANK[a.kind] - RANK[b.kind]);
   }
@@ -76,49 +78,57 @@ export class SpanParts {
       .orderBy(asc(iterations.iteration), asc(iterations.take));
   }
 
-  async #readGroups(): Promise<GroupRow[]> {
-    const count = (condition: SQL) =>
+  /** Reads the groups that are new or not sent. A group of an evaluation is needed until that is sent too. */
+  async #readGroups(sent: ReadonlySet<string>): Promise<GroupRow[]> {
+    const [run] = await this.#db.select({ resumedAt: runs.resumedAt }).from(runs).where(eq(runs.id, this.#runId));
+    const resumedAt = run?.resumedAt?.getTime() ?? null;
+    if (resumedAt !== this.#resumedAt) [this.#resumedAt, this.#since, this.#read] = [resumedAt, new Date(0), []];
+    const unsent = this.#read.filter(({ parts }) => !parts.every((part) => sent.has(part))).map(({ id }) => id);
+    const ofGroup = (condition: SQL) =>
       sql`(select count(*) from ${trials} as trial where trial.group_id = groups.id and ${condition})`;
-    const ended = count(sql`trial.outcome is not null`);
-    const mayReopen = count(inArray(sql`trial.outcome`, MAY_REOPEN));
-    const isFixed = sql`(exists (select 1 from ${batches} as batch where batch.run_id = groups.run_id and batch.iteration = groups.batch_iteration and batch.take = groups.batch_take)
-      or exists (select 1 from ${iterations} as own where own.run_id = groups.run_id and own.iteration = groups.iteration and own.take = groups.take and own.status <> 'open'))`;
-    return this.#db
+    const withOutcome = ofGroup(sql`trial.outcome is not null`);
+    // After infrastructure errors alone a trial has no outcome, and one that no host opened has no row.
+    const running = ofGroup(sql`trial.outcome is null and not exists (
+      select 1 from ${attempts} as last where last.trial_id = trial.id and last.attempt = trial.attempt and last.ended_at is not null)`);
+    const isDecided = sql`(groups.dropped is not null
+      or exists (select 1 from ${batches} as batch where batch.run_id = groups.run_id and batch.iteration = groups.batch_iteration and batch.take = groups.batch_take)
+      or exists (select 1 from ${iterations} as own where own.run_id = groups.run_id and own.iteration = groups.iteration and own.take = groups.take and own.status = 'superseded'))`;
+    const rows = await this.#db
       .select({
         group: groups,
-        isSettled: sql<boolean>`groups.ended_at is not null and ${ended} >= groups.size and (groups.kind = 'eval' or ${isFixed} or ${mayReopen} = 0)`,
+        attempts: sql<number>`(select coalesce(sum(trial.attempt), 0)::integer from ${trials} as trial where trial.group_id = groups.id)`,
+        isSettled: sql<boolean>`groups.ended_at is not null and case when groups.kind = 'eval' then ${withOutcome} >= groups.size else ${isDecided} and ${running} = 0 end`,
         lastDeadline: sql<Date | null>`greatest(groups.deadline_at, ${runs.resumedAt})`.mapWith(groups.deadlineAt),
       })
       .from(groups)
       .innerJoin(runs, eq(runs.id, groups.runId))
-      .where(and(eq(groups.runId, this.#runId), gte(groups.openedAt, this.#since)))
+      .where(
+        and(
+          eq(groups.runId, this.#runId),
+          or(gte(groups.openedAt, this.#since), sql`groups.id = any(${sql.param(unsent)}::text[])`),
+        ),
+      )
       .orderBy(asc(groups.openedAt), asc(groups.id));
-  }
-
-  /** Leaves out, from now on, the groups before the first one that is not sent. A group of an evaluation is needed until that is sent too. */
-  #moveOn(rows: GroupRow[], done: Part[]): void {
-    const sentGroups = new Set(
-      done.flatMap((part) => (part.kind === 'group' && part.cut === null ? [part.group.id] : [])),
-    );
-    const sentEvaluations = new Set(
-      done.flatMap((part) => (part.kind === 'evaluation' && part.cut === null ? [part.evaluation] : [])),
-    );
-    const isSent = ({ group }: GroupRow): boolean =>
-      sentGroups.has(group.id) && (group.kind === 'train' || sentEvaluations.has(traceOf(group)));
-    const first = rows.find((row) => !isSent(row)) ?? rows.at(-1);
-    if (first) this.#since = new Date(first.group.openedAt.getTime() - LATE_MS);
+    this.#read = rows.map(({ group, attempts: count }) => {
+      const part = partName(this.#runId, { kind: 'group', group, attempts: count, at: 0, cut: null });
+      return { id: group.id, parts: group.kind === 'eval' ? [part, traceOf(group)] : [part] };
+    });
+    const newest = rows.findLast(({ group }) => Number.isFinite(group.openedAt.getTime()));
+    if (newest) this.#since = new Date(Math.max(this.#since.getTime(), newest.group.openedAt.getTime() - LATE_MS));
+    return rows;
   }
 }
 
-/** A group is over when all of its trials are and stay so. A deadline alone ends it only long after: it may wait, or be opened again after a block. */
-function groupPart(
-  { group, isSettled, lastDeadline }: GroupRow,
-  status: RunLog['status'],
-  endedAt: Date | null,
-): Part | null {
-  const isLate = status !== 'blocked' && lastDeadline !== null && Date.now() - lastDeadline.getTime() > GRACE_MS;
-  if (isSettled || isLate) return { kind: 'group', group, at: (group.endedAt ?? group.openedAt).getTime(), cut: null };
-  return endedAt && { kind: 'group', group, at: endedAt.getTime(), cut: endedAt };
+/** A deadline alone ends a group only long after: it may wait, or be opened again after a block. */
+const isLate = ({ lastDeadline }: GroupRow, status: RunLog['status']): boolean =>
+  status !== 'blocked' && lastDeadline !== null && Date.now() - lastDeadline.getTime() > GRACE_MS;
+
+/** A group is over when its trials are, and it is decided if a batch has it. */
+function groupPart(row: GroupRow, status: RunLog['status'], endedAt: Date | null): Part | null {
+  const { group, attempts: count, isSettled } = row;
+  if (isSettled || isLate(row, status))
+    return { kind: 'group', group, attempts: count, at: (group.endedAt ?? group.openedAt).getTime(), cut: null };
+  return endedAt && { kind: 'group', group, attempts: count, at: endedAt.getTime(), cut: endedAt };
 }
 
 function takePart(take: Take, later: Take[], runEnd: Date | null): Part | null {
@@ -129,7 +139,7 @@ function takePart(take: Take, later: Take[], runEnd: Date | null): Part | null {
   return endedAt && { kind: 'take', take: { ...take, endedAt }, at: endedAt.getTime(), cut: null };
 }
 
-function evaluationParts(rows: GroupRow[], endedAt: Date | null): Part[] {
+function evaluationParts(rows: GroupRow[], status: RunLog['status'], endedAt: Date | null): Part[] {
   const evaluated = Map.groupBy(
     rows.filter(({ group }) => group.kind === 'eval'),
     ({ group }) => traceOf(group),
@@ -137,7 +147,9 @@ function evaluationParts(rows: GroupRow[], endedAt: Date | null): Part[] {
   return [...evaluated].flatMap(([evaluation, of]): Part[] => {
     const [first] = of;
     if (!first) return [];
-    const ends = of.map(({ group, isSettled }) => (isSettled ? group.endedAt?.getTime() : null) ?? null);
+    const ends = of.map((row) =>
+      row.isSettled || isLate(row, status) ? (row.group.endedAt ?? row.group.openedAt).getTime() : null,
+    );
     const last = ends.includes(null) ? null : Math.max(...ends.map((end) => end ?? 0));
     const isOver = last !== null && (endedAt !== null || last < Date.now() - EVALUATION_GRACE_MS);
     const cut = isOver ? null : endedAt;

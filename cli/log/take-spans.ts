@@ -43,16 +43,19 @@ export async function takeSpans(db: Database, run: Run, take: Take): Promise<Spa
       },
       links: used,
     });
+    // A repaired engine confirms a version again, and another may join, long after the take has ended.
+    const until = take.endedAt?.getTime() ?? Number.POSITIVE_INFINITY;
+    const inTime = confirmed.filter(({ confirmedAt }) => confirmedAt.getTime() <= until);
     if (confirmed.length > 0)
       below.push({
         ...spanKey(origin, trace, `sync ${trace}`),
         parent: key.span,
         name: 'rl.sync',
         start: made,
-        end: Math.max(...confirmed.map(({ confirmedAt }) => confirmedAt.getTime())),
+        end: Math.min(until, Math.max(...confirmed.map(({ confirmedAt }) => confirmedAt.getTime()))),
         attributes: {
           ...attributes,
-          'trialgate.replicas': confirmed.length,
+          'trialgate.replicas': inTime.length,
           'trialgate.canary_difference': Math.max(...confirmed.map(({ canaryDifference }) => canaryDifference)),
         },
       });

@@ -4,13 +4,14 @@ import { unknownRun } from '../../activities/run/unknown-run.ts';
 import { sleep } from '../../core/sleep.ts';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
-import type { LoggerProcess } from './logger-process.ts';
+import type { LoggerProcess, TraceFailure } from './logger-process.ts';
 import { noteWritten, type LoggerState } from './logger-state.ts';
 import { makeSpans, type Spanned } from './make-spans.ts';
+import type { Span } from './span.ts';
 import { partName, SpanParts, type Part } from './span-parts.ts';
 import type { LogOptions } from './write-log.ts';
 
-/** After so many failures in a row the others wait for the next try: the receiver or the record may be what fails. */
+/** After so many failures of the receiver in a row, the newest part tells if it takes others. If not, they wait for the next try. */
 const MOST_FAILURES = 3;
 
 /**
@@ -32,18 +33,24 @@ export async function writeSpans(
   const note = (endedAt: Date | null) =>
     noteWritten(home, runId, destination, { name: runId, written: sent.size, traces: 0, endedAt, failure: null });
 
-  async function send(name: string, part: Part, spanned: Spanned): Promise<void> {
-    const made = makeSpans(db, spanned, part);
-    for (let now = await made.next(); !now.done;) {
-      const next = await made.next();
+  /** Returns why a part could not be sent. All of its spans are made first, so that one which the record cannot give is not sent by half. */
+  async function send(name: string, part: Part, spanned: Spanned): Promise<TraceFailure | null> {
+    const made: Span[][] = [];
+    try {
+      for await (const spans of makeSpans(db, spanned, part)) made.push(spans);
+    } catch (error) {
+      return { reason: error instanceof Error ? error.message : String(error), isRefused: true };
+    }
+    for (const [index, spans] of made.entries()) {
       signal.throwIfAborted();
       await confirmHeld();
-      const refused = await program.sendSpans(name, now.value, next.done === true);
-      if (refused !== null) report(`the logger otel of run ${runId}: ${refused}`);
-      now = next;
+      const { failure, lost } = await program.sendSpans(name, spans, index === made.length - 1);
+      if (failure !== null) return failure;
+      if (lost !== null) report(`the logger otel of run ${runId}: ${lost}`);
     }
     sent.add(name);
     onWritten?.();
+    return null;
   }
 
   for (let idleSince = Date.now(); ;) {
@@ -70,17 +77,21 @@ export async function writeSpans(
   async function sendAll(due: Part[]): Promise<void> {
     const spanned = await readSpanned(db, runId);
     const failures: string[] = [];
+    const left = [...due];
     let inARow = 0;
-    for (const part of due) {
+    while (left.length > 0) {
+      const isProbe = inARow >= MOST_FAILURES;
+      const part = isProbe ? left.pop() : left.shift();
+      if (!part) break;
       const name = partName(runId, part);
-      try {
-        await send(name, part, spanned);
-        inARow = 0;
-      } catch (error) {
-        signal.throwIfAborted();
-        failures.push(`${name}: ${error instanceof Error ? error.message : String(error)}`);
+      const failure = await send(name, part, spanned);
+      signal.throwIfAborted();
+      if (failure === null) inARow = 0;
+      else {
+        failures.push(`${name}: ${failure.reason}`);
+        if (failure.isRefused) continue;
+        if (isProbe) break;
         inARow += 1;
-        if (inARow === MOST_FAILURES) break;
       }
     }
     const [failure] = failures;

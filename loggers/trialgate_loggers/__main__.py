@@ -98,7 +98,8 @@ def spans_of(logger: Any, line: dict[str, Any]) -> dict[str, Any]:
             return {"sent": logger.sent()}
         return logger.send(line["part"], line["spans"], line["last"])
     except Exception as error:
-        return {"failure": reason_of(error), "refused": not isinstance(error, Unavailable)}
+        # A receiver or a disk that fails does so for all parts.
+        return {"failure": reason_of(error), "refused": not isinstance(error, Unavailable | OSError)}
 
 
 def reason_of(error: Exception) -> str:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +21,6 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
@@ -50,25 +52,60 @@ INTEGERS = {
 }
 SCOPE = InstrumentationScope("trialgate")
 SPANS_AT_ONCE = 512
-# What is wrong with the login, the address or the load is so for each request. Other refusals are of the spans in it.
-OF_ALL = (401, 403, 404, 405, 407, 408, 429)
+# Only these refuse the spans of a request. All others tell of the address, the login, a quota or the load, which a user
+# can mend: the spans are kept.
+OF_SPANS = (400, 413, 422)
 LONGEST_SAID = 200
+MOST_READ = 65536
+NOT_ENCODED = "cannot be encoded"
 
 
 class Answers(requests.Session):
-    """Keeps the last answer, because the exporter tells only that it failed."""
+    """Keeps the last answer and the beginning of its body, because the exporter tells only that it failed."""
 
     answer: requests.Response | None = None
+    body = b""
     error: Exception | None = None
 
+    def forget(self) -> None:
+        self.answer, self.body, self.error = None, b"", None
+
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        self.answer, self.error = None, None
+        self.forget()
         try:
-            self.answer = super().request(*args, **kwargs)
+            with within(kwargs.get("timeout")):
+                answer = super().request(*args, **{**kwargs, "stream": True})
+                with answer:
+                    for piece in answer.iter_content(MOST_READ):
+                        self.body += piece
+                        if len(self.body) >= MOST_READ:
+                            break
+                self.answer = answer
         except Exception as error:
             self.error = error
             raise
-        return self.answer
+        return answer
+
+
+class TooSlow(Exception):
+    """No whole answer came within the time limit. An `OSError` would be wrapped by the library."""
+
+
+@contextmanager
+def within(seconds: float | None) -> Iterator[None]:
+    """Ends what takes longer. The time limit of `requests` is for each read: a slow answer could last for ever."""
+
+    def end(*_: object) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGALRM, end)
+    # Zero would set no limit.
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001) if seconds is not None else 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Logger:
@@ -80,7 +117,8 @@ class Logger:
         self._answers = Answers()
         self._exporter = OTLPSpanExporter(endpoint=endpoint, session=self._answers)
         self._resource = resource_of(run)
-        place = hashlib.sha256(self._address.encode()).hexdigest()[:12]
+        # Of the whole address, like the lock of the log: a query may name another tenant.
+        place = hashlib.sha256(endpoint.encode()).hexdigest()[:12]
         self._sent = Sent(Path(settings["folder"]) / f"{run.origin}.{place}.sent")
         self._part = ""
         self._rejected: tuple[int, str] = (0, "")
@@ -101,7 +139,12 @@ class Logger:
         if part != self._part:
             self._part, self._rejected = part, (0, "")
         self._sent.reserve(part)
-        made = [span_of(span, self._resource) for span in spans]
+        made = []
+        for span in spans:
+            try:
+                made.append(span_of(span, self._resource))
+            except Exception:
+                self._note(1, NOT_ENCODED)
         for at in range(0, len(made), SPANS_AT_ONCE):
             self._export(made[at : at + SPANS_AT_ONCE])
         if not is_last:
@@ -111,27 +154,34 @@ class Logger:
         return {"rejected": rejected, "reason": reason} if rejected > 0 else {}
 
     def _export(self, spans: list[ReadableSpan]) -> None:
-        """Sends spans. What the receiver refuses is halved, so that it lacks only the spans that it does not take."""
-        self._answers.answer, self._answers.error = None, None
-        is_taken = self._exporter.export(spans) == SpanExportResult.SUCCESS
+        """Sends spans. What is refused is halved, so that the receiver lacks only the spans that it does not take."""
+        self._answers.forget()
+        self._exporter.export(spans)
         answer, error = self._answers.answer, self._answers.error
-        if is_taken and answer is not None:
-            partial = partial_success(answer.content)
+        if error is not None:
+            raise Unavailable(f"no answer of the receiver {self._address}: {type(error).__name__}")
+        if answer is None:
+            # Nothing was asked: a request that cannot be encoded is a fault of its spans.
+            self._refuse(spans, NOT_ENCODED)
+            return
+        # The exporter takes a redirect for a success, and does not follow it.
+        if 200 <= answer.status_code < 300:
+            partial = partial_success(self._answers.body)
             if partial is not None:
                 self._note(partial.rejected_spans, f"{self._address} took a part: {said(partial.error_message)}")
             return
-        if error is not None or answer is None:
-            reason = type(error).__name__ if error is not None else "spans could not be encoded"
-            raise Unavailable(f"no answer of the receiver {self._address}: {reason}")
-        status = answer.status_code
-        if status in OF_ALL or not 400 <= status < 500:
-            raise Unavailable(f"the receiver {self._address} answered {status}{in_words(answer)}")
-        if len(spans) > 1:
-            half = len(spans) // 2
-            self._export(spans[:half])
-            self._export(spans[half:])
-        else:
-            self._note(1, f"{self._address} answered {status}{in_words(answer)}")
+        reason = f"{answer.status_code}{in_words(self._answers.body)}"
+        if answer.status_code not in OF_SPANS:
+            raise Unavailable(f"the receiver {self._address} answered {reason}")
+        self._refuse(spans, f"{self._address} answered {reason}")
+
+    def _refuse(self, spans: list[ReadableSpan], reason: str) -> None:
+        if len(spans) == 1:
+            self._note(1, reason)
+            return
+        half = len(spans) // 2
+        self._export(spans[:half])
+        self._export(spans[half:])
 
     def _note(self, count: int, reason: str) -> None:
         if count > 0:
@@ -238,8 +288,8 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def in_words(answer: requests.Response) -> str:
-    words = said(answer.content[: 10 * LONGEST_SAID].decode(errors="ignore"))
+def in_words(body: bytes) -> str:
+    words = said(body[: 10 * LONGEST_SAID].decode(errors="ignore"))
     return f": {words}" if words else ""
 
 

@@ -28,7 +28,7 @@ const received = z.object({
 export type Received = z.output<typeof received>;
 export type ReceivedSpan = Received['spans'][number];
 
-type Faults = { status?: number; refuse?: string; partial?: boolean };
+type Faults = { status?: number; refuse?: string; stumble?: string[]; partial?: boolean; drip?: boolean };
 
 /** A receiver of OTLP over HTTP, which decodes what comes with OpenTelemetry's own messages (`loggers/otlp_receiver.py`). */
 export type OtlpReceiver = {
