@@ -460,11 +460,11 @@ test('engines that confirm a version after its take has ended do not make the pu
   await store.db.update(policyVersions).set({ createdAt: made }).where(eq(policyVersions.version, 1));
   await store.db.insert(publications).values([
     { ...row, replica: 'a', confirmedAt: new Date(made.getTime() + 4000) },
-    { ...row, replica: 'b', confirmedAt: new Date() },
+    { ...row, replica: 'b', confirmedAt: new Date(Date.now() + 3600_000) },
   ]);
   await log('mended');
   const sync = await only('rl.sync');
-  expect(sync.end).toBe((await only('rl.loop')).end);
+  expect(sync.end).toBeLessThanOrEqual((await only('rl.loop')).end);
   expect(sync.attributes['trialgate.replicas']).toEqual(['int_value', '1']);
 });
 
