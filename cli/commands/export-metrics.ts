@@ -5,7 +5,7 @@ import { addSettings, settingsOf } from '../options.ts';
 export function register(root: Command): void {
   addSettings(root.command('export-metrics <run>'), ['home', 'database_url'])
     .description(
-      "write a run's metrics to loggers, and trials as traces to mlflow, also long after its end: what they do not have yet. Runs whose file names `loggers` need no such command",
+      "write a run's metrics to loggers, trials as traces to mlflow, and spans to otel, also long after its end: what they do not have yet. Runs whose file names `loggers` need no such command",
     )
     .option('--to <logger...>', 'names, or `{name: mlflow, tracking_uri: URL}` (default: those of the run file)')
     .option('--follow', 'go on until the run has ended, and try again what fails')

@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { TrialgateError } from '../../core/errors.ts';
-import type { LoggerSetting } from '../../core/run-config/loggers.ts';
+import { isAddress, type LoggerSetting } from '../../core/run-config/loggers.ts';
 import { loggerPython } from '../install/loggers.ts';
-import { wandbMode } from './destination.ts';
+import { tracesEndpoint, wandbMode } from './destination.ts';
 
 /**
  * Checks that the loggers of a run can be opened here, as far as that can be told without them.
@@ -14,6 +14,7 @@ export async function checkLoggers(loggers: readonly LoggerSetting[]): Promise<v
   for (const logger of loggers) {
     await loggerPython(logger.name);
     if (logger.name === 'mlflow') requireServer(logger.tracking_uri);
+    if (logger.name === 'otel') requireReceiver(logger.endpoint);
     if (logger.name === 'wandb' && wandbMode(logger) === 'online' && !hasKey())
       throw new TrialgateError(
         'bad_input',
@@ -34,6 +35,23 @@ function requireServer(uri: string | undefined): void {
       'bad_input',
       'loggers: MLFLOW_TRACKING_URI is no address of a server: set one such as http://host:5000. Files of mlflow without a server are not written',
     );
+}
+
+function requireReceiver(given: string | undefined): void {
+  const endpoint = tracesEndpoint(given);
+  if (endpoint === undefined)
+    throw new TrialgateError(
+      'bad_input',
+      'loggers: otel needs the address of a receiver of OTLP over HTTP: `{name: otel, endpoint: http://host:4318}`, or OTEL_EXPORTER_OTLP_ENDPOINT here and where `up` is started',
+    );
+  if (isAddress(endpoint)) return;
+  const variable = process.env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT']
+    ? 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'
+    : 'OTEL_EXPORTER_OTLP_ENDPOINT';
+  throw new TrialgateError(
+    'bad_input',
+    `loggers: ${variable} is no address of a receiver: set one such as http://host:4318. OTLP is sent over HTTP, not over gRPC`,
+  );
 }
 
 /** True when wandb finds a key where it looks for one: the environment, or what `wandb login` wrote. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import { settingsOfLogger, type LoggerName, type LoggerSetting } from '../../core/run-config/loggers.ts';
+import { isAddress, settingsOfLogger, type LoggerName, type LoggerSetting } from '../../core/run-config/loggers.ts';
 import { homeFolders } from '../folders.ts';
 
 /** The place to which a logger writes: a server's experiment, a project, a folder. */
@@ -25,6 +25,7 @@ export function destinationOf(home: string, { name, traces = DEFAULT_TRACES, ...
     tracking_uri: process.env['MLFLOW_TRACKING_URI'],
     mode: wandbMode({ name, ...given }),
     ...given,
+    endpoint: tracesEndpoint(given.endpoint),
   };
   const known = settingsOfLogger(name);
   const settings = Object.fromEntries(
@@ -39,6 +40,23 @@ export function destinationOf(home: string, { name, traces = DEFAULT_TRACES, ...
     .slice(0, 12);
   return { logger: name, settings, traces: settingsOfLogger(name).includes('traces') ? traces : 0, digest };
 }
+
+/**
+ * Returns the address to which spans are sent, as OpenTelemetry's variables give it: that of the traces as it is, any other one with the path
+ * of traces behind it. Undefined: none is set.
+ */
+export function tracesEndpoint(given: string | undefined): string | undefined {
+  const whole = process.env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'];
+  if (given === undefined && whole) return whole;
+  const base = given ?? process.env['OTEL_EXPORTER_OTLP_ENDPOINT'];
+  if (!base || !isAddress(base)) return base || undefined;
+  const url = new URL(base);
+  const path = url.pathname.replace(/\/+$/, '');
+  url.pathname = path.endsWith(TRACES_PATH) ? path : `${path}${TRACES_PATH}`;
+  return url.href;
+}
+
+const TRACES_PATH = '/v1/traces';
 
 /** Returns the mode in which wandb runs here. */
 export const wandbMode = ({ mode }: LoggerSetting): string => mode ?? (process.env['WANDB_MODE'] || 'online');

@@ -44,7 +44,7 @@ export async function exportMetrics(
         console.log(
           state === null
             ? `${logger.name}: a worker or another \`npx trialgate export-metrics\` writes run ${runId} there already`
-            : `${logger.name}: has ${state.written} entries of ${state.name}${state.traces > 0 ? ` and ${state.traces} traces` : ''}`,
+            : `${logger.name}: has ${state.written} ${logger.name === 'otel' ? 'parts' : 'entries'} of ${state.name}${state.traces > 0 ? ` and ${state.traces} traces` : ''}`,
         );
       }),
     );
@@ -75,6 +75,7 @@ async function writeTo(
     read: () => readRunLog(db, runId, { withIncomplete: !follow }),
     ...(follow ? { follow: { pollMs: POLL_MS, idleMs: () => Number.POSITIVE_INFINITY } } : {}),
     onWritten: () => (wait = POLL_MS),
+    report: (line: string) => console.error(line),
   };
   for (;;) {
     try {

@@ -50,7 +50,7 @@ export async function followRuns(options: Options, signal: AbortSignal): Promise
     const follow = { pollMs, idleMs: () => (othersWait ? IDLE_WHILE_OTHERS_WAIT_MS : IDLE_MS) };
     const onWritten = () => void failed.delete(key);
     try {
-      const state = await writeLog({ db, locks, home, runId, destination, read, follow, onWritten }, signal);
+      const state = await writeLog({ db, locks, home, runId, destination, read, follow, onWritten, report }, signal);
       if (state !== null) idle.set(key, last);
       failed.delete(key);
     } catch (error) {

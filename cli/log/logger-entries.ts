@@ -4,6 +4,7 @@ import type { Database } from '../../store/database.ts';
 import { groups, iterations, policyVersions, runs, trials } from '../../store/schema.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { evaluationMetrics, iterationMetrics } from './logger-metrics.ts';
+import { originOf } from './span.ts';
 
 /**
  * A row of the log: the train step of an iteration, or an evaluation of the version that a step made. Step 0 is before the first train step.
@@ -108,7 +109,7 @@ export async function readRunLog(
   return {
     name,
     key: `${name}-${run.createdAt.getTime().toString(36)}`,
-    origin: `${runId}-${run.createdAt.getTime().toString(36)}`,
+    origin: originOf(run),
     forkedFrom: run.forkedFrom,
     config: run.config,
     status: run.status,

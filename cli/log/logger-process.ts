@@ -9,6 +9,7 @@ import { loggerPython } from '../install/loggers.ts';
 import { environment } from '../supervisor/component.ts';
 import type { Destination } from './destination.ts';
 import { keyOf, type Entry, type RunLog } from './logger-entries.ts';
+import type { Span } from './span.ts';
 import type { TrialTrace } from './trial-trace.ts';
 
 const answer = z.object({
@@ -16,13 +17,17 @@ const answer = z.object({
   written: z.array(z.tuple([z.enum(['training', 'val']), z.number(), z.number()])).optional(),
   /** Why a trace, or the reading of what there is, failed. The program goes on. */
   failure: z.string().optional(),
-  /** True if it failed because of this one trace: the store may take others. */
+  /** True if it failed because of this one trace or part: the store may take others. */
   refused: z.boolean().default(false),
   traced: z.array(z.string()).optional(),
+  sent: z.array(z.string()).optional(),
+  /** The spans of a part that the receiver refused for good, and why. */
+  rejected: z.number().default(0),
+  reason: z.string().default(''),
 });
 type Answer = z.output<typeof answer>;
 
-/** Why a trace was not written, and if that is because of this one trace: others may be taken. */
+/** Why a trace, or a part of spans, was not written, and if that is because of this one: others may be taken. */
 export type TraceFailure = { reason: string; isRefused: boolean };
 
 /** The state of a run when its log is closed: its end, `superseded` after a redo began another branch, or `open` when more may come. */
@@ -123,6 +128,28 @@ export class LoggerProcess {
     return failureOf(await this.#ask({ entry, trial }));
   }
 
+  /** Returns the parts of the run that were sent as spans. */
+  async sentParts(): Promise<Set<string>> {
+    const answered = await this.#ask({ sent: true });
+    if (answered.failure !== undefined) throw new Error(answered.failure);
+    return new Set(answered.sent);
+  }
+
+  /**
+   * Sends spans of a part of the run, which counts as sent with its last ones. Returns why they could not be sent, or what was refused for
+   * good.
+   */
+  async sendSpans(
+    part: string,
+    spans: readonly Span[],
+    isLast: boolean,
+  ): Promise<{ failure: TraceFailure | null; lost: string | null }> {
+    const answered = await this.#ask({ part, spans, last: isLast });
+    const { rejected, reason } = answered;
+    const lost = rejected === 0 ? null : `${rejected} spans of ${part} were refused, and are not sent again: ${reason}`;
+    return { failure: failureOf(answered), lost };
+  }
+
   /** Waits until the logger has kept everything, and closes the run. */
   async close(status: Closing, at: Date): Promise<void> {
     await this.#ask({ close: status, at: at.getTime() / 1000 });
@@ -155,7 +182,7 @@ export class LoggerProcess {
     this.#child.stdin.write(`${toStorable(line)}\n`);
     const { done, value } = await raceAbort(this.#answers.next(), this.#signal);
     const said = done
-      ? { error: this.#printed.at(-1) ?? 'the program of the logger ended', refused: false }
+      ? { error: this.#printed.at(-1) ?? 'the program of the logger ended', refused: false, rejected: 0, reason: '' }
       : answer.parse(JSON.parse(value));
     if (said.error !== undefined) throw new Error(said.error);
     return said;

@@ -34,13 +34,13 @@ import { readTrialTrace } from './read-trial-traces.ts';
 
 const store = useServer();
 const { signal } = new AbortController();
-const NAMES: LoggerName[] = ['tensorboard', 'wandb', 'trackio', 'mlflow'];
+const NAMES: Exclude<LoggerName, 'otel'>[] = ['tensorboard', 'wandb', 'trackio', 'mlflow'];
 
 /** The limit of this tier is 900 s. */
 const INSTALL_MS = 600_000;
 
 let home = '';
-let settings: Record<LoggerName, LoggerSetting>;
+let settings: Record<Exclude<LoggerName, 'otel'>, LoggerSetting>;
 /** Mlflow's server, or why the libraries cannot be had. */
 let mlflow: MlflowServer | string;
 
@@ -199,7 +199,7 @@ async function logCalls(): Promise<void> {
   await logOnce(log);
 }
 
-const stateOf = (name: LoggerName) => readLoggerState(home, 'first', destinationOf(home, settings[name]));
+const stateOf = (name: keyof typeof settings) => readLoggerState(home, 'first', destinationOf(home, settings[name]));
 
 /** Waits until mlflow has so many traces of the entries of a branch. */
 const hasTraces = (name: string, count: number) =>
@@ -209,9 +209,9 @@ const hasTraces = (name: string, count: number) =>
   }, 300_000);
 
 /** Waits until loggers, all or these, have so many entries and do not fail. */
-async function haveWritten(count: number, ...names: LoggerName[]): Promise<void> {
+async function haveWritten(count: number, ...names: (keyof typeof settings)[]): Promise<void> {
   const waits = names.length > 0 ? names : NAMES;
-  const has = (name: LoggerName): boolean => {
+  const has = (name: keyof typeof settings): boolean => {
     const state = stateOf(name);
     return state?.written === count && state.failing_since === null;
   };

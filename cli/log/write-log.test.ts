@@ -156,7 +156,7 @@ test('where traces fail, all metrics are written, and the log is complete once i
   const destination = { ...destinationOf(home, { name: 'csv' }), traces: 8 };
   const read = () => readRunLog(store.db, 'traced');
   const locks = new LoggerLocks(store.db);
-  const options = { db: store.db, locks, home, runId: 'traced', read };
+  const options = { db: store.db, locks, home, runId: 'traced', read, report: console.error };
   try {
     await expect(writeLog({ ...options, destination }, signal)).rejects.toThrow(MISSING);
     expect(await entriesOf('traced')).toEqual(['1: train, gradient 1', '2: train, gradient 2']);

@@ -7,6 +7,7 @@ import type { LoggerLocks } from './logger-locks.ts';
 import { LoggerProcess, type Closing } from './logger-process.ts';
 import { noteWritten, type LoggerState } from './logger-state.ts';
 import { TrialTracer } from './trace-trials.ts';
+import { writeSpans } from './write-spans.ts';
 
 export type LogOptions = {
   db: Database;
@@ -18,6 +19,8 @@ export type LogOptions = {
   /** Absent: writes what there is. Else goes on until the run has ended, or has had nothing to write for so long. */
   follow?: { pollMs: number; idleMs(): number };
   onWritten?: () => void;
+  /** Takes a line about what was lost for good. */
+  report: (line: string) => void;
 };
 
 /** The number of entries that are read and written at once. */
@@ -36,7 +39,8 @@ export async function writeLog(options: LogOptions, signal: AbortSignal): Promis
     const until = AbortSignal.any([signal, lock.lost]);
     const program = await LoggerProcess.start(destination, until);
     try {
-      return await writeAll(options, program, () => lock.confirmHeld(), until);
+      const write = destination.logger === 'otel' ? writeSpans : writeAll;
+      return await write(options, program, () => lock.confirmHeld(), until);
     } finally {
       await program.end();
     }

@@ -36,3 +36,12 @@ test('mlflow has a bound of its traces, which no other logger has', () => {
   expect(() => withLoggers([{ name: 'csv', traces: 1 }])).toThrow('no setting of csv');
   expect(() => withLoggers([{ name: 'mlflow', traces: -1 }])).toThrow('traces');
 });
+
+test.each([
+  ['an address of gRPC', 'grpc://host:4317', /endpoint: is no address of a receiver/],
+  ['a password', 'http://me:secret@host:4318', /OTEL_EXPORTER_OTLP_HEADERS/],
+  ['a key in its query', 'http://host:4318?key=secret', /OTEL_EXPORTER_OTLP_HEADERS/],
+])('otel refuses %s as its endpoint', (_, endpoint, message) => {
+  expect(withLoggers([{ name: 'otel', endpoint: 'http://host:4318' }])).toHaveLength(1);
+  expect(() => withLoggers([{ name: 'otel', endpoint }])).toThrow(message);
+});

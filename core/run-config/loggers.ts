@@ -7,6 +7,7 @@ const LOGGERS = {
   wandb: ['project', 'entity', 'mode', 'folder'],
   trackio: ['project', 'folder'],
   csv: ['folder'],
+  otel: ['endpoint', 'folder'],
 } as const satisfies Record<string, readonly string[]>;
 
 export type LoggerName = keyof typeof LOGGERS;
@@ -22,6 +23,10 @@ const text = z.string().min(1);
 const project = text
   .max(128)
   .refine((name) => !/[/\\#?%:]/.test(name), 'has one of / \\ # ? % :, which no project may have: choose another name');
+
+/** True for an address of a server over HTTP. */
+export const isAddress = (address: string): boolean => /^https?:\/\/[^/]/.test(address) && URL.canParse(address);
+
 const withSettings = z
   .strictObject({
     name: z.enum(LOGGER_NAMES),
@@ -36,6 +41,14 @@ const withSettings = z
       .refine(
         (uri) => !/^\w+:\/\/[^/]*@/.test(uri),
         'has a password, and a run file is shown to people: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD of the workers',
+      )
+      .optional(),
+    /** The address of an OTLP receiver over HTTP; absent: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT. */
+    endpoint: text
+      .refine(isAddress, 'is no address of a receiver: expected one such as http://127.0.0.1:4318')
+      .refine(
+        (endpoint) => !/^\w+:\/\/[^/]*@|[?#]/.test(endpoint),
+        'has a password, a query or a fragment, and a run file is shown to people: set OTEL_EXPORTER_OTLP_HEADERS of the workers',
       )
       .optional(),
     experiment: text.optional(),

@@ -2,8 +2,13 @@ import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { ModelRequest } from '../protocols/model-request.ts';
 import type { Retry } from '../record/retry.ts';
 
-/** `size` is the body's number of bytes, `client` the client's `User-Agent`. */
-export type ReceivedRequest = ModelRequest & { size: number; client: string | null; retry: Retry };
+/** `size` is the body's number of bytes, `client` the client's `User-Agent`, `traceparent` names the client's span. */
+export type ReceivedRequest = ModelRequest & {
+  size: number;
+  client: string | null;
+  traceparent: string | null;
+  retry: Retry;
+};
 
 /** The connection of the client. */
 export type AgentConnection = {

@@ -8,6 +8,7 @@ import { hasManyNodes, isHeavy } from './bodies/heavy.ts';
 import { checkAnnounced, isLarge, readBody } from './bodies/read-body.ts';
 import { resolveReferences } from './bodies/resolve-references.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
+import { traceparentOf } from './traceparent.ts';
 
 /** The most characters of a client's name that are recorded. */
 const LONGEST_CLIENT = 200;
@@ -51,6 +52,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
           ...protocol.parse({ url: c.req.url, headers, bytes }),
           size: bytes.byteLength,
           client: headers.get('user-agent')?.slice(0, LONGEST_CLIENT) ?? null,
+          traceparent: traceparentOf(headers),
           retry,
         };
         const request = await resolveReferences(deps, trial, asked, { hold, isLight: passToHeavy !== undefined });

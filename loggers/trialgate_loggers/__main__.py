@@ -1,9 +1,9 @@
 """Writes to one logger what comes on standard input, a JSON object a line, and answers each line.
 
 The first line has the logger's name, its settings and the run; the answer has the entries that the logger has. Each
-further line has entries, and is answered when they are written, or a trial for a trace, or asks which trials of an
-entry have traces. A line with `close` closes the run, and another one may be opened. The end of the input ends the
-program.
+further line has entries, and is answered when they are written, or a trial for a trace, or spans, or asks which trials
+of an entry have traces, or which parts of the run were sent as spans. A line with `close` closes the run, and another
+one may be opened. The end of the input ends the program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from trialgate_loggers.logger import Entry, Id, Logger, Refused, Run, TraceRefused
+from trialgate_loggers.logger import Entry, Id, Logger, Refused, Run, TraceRefused, Unavailable
 
 
 def main() -> int:
@@ -70,6 +70,9 @@ def write_to(logger: Logger, lines: Iterator[dict[str, Any]], answer: Callable[.
         if "trial" in line or "traced" in line:
             answer(**traces_of(logger, line))
             continue
+        if "spans" in line or "sent" in line:
+            answer(**spans_of(logger, line))
+            continue
         logger.write([Entry(Id(*each["id"]), each["time"], each["metrics"]) for each in line["entries"]])
         answer(taken=len(line["entries"]))
     return None
@@ -88,8 +91,19 @@ def traces_of(logger: Any, line: dict[str, Any]) -> dict[str, Any]:
         return {"failure": reason_of(error)}
 
 
+def spans_of(logger: Any, line: dict[str, Any]) -> dict[str, Any]:
+    """Sends spans, or tells which parts of the run were sent. A failure ends nothing."""
+    try:
+        if "sent" in line:
+            return {"sent": logger.sent()}
+        return logger.send(line["part"], line["spans"], line["last"])
+    except Exception as error:
+        # A receiver or a disk that fails does so for all parts.
+        return {"failure": reason_of(error), "refused": not isinstance(error, Unavailable | OSError)}
+
+
 def reason_of(error: Exception) -> str:
-    return str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, Refused | Unavailable) else f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

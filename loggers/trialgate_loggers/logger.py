@@ -51,6 +51,10 @@ class TraceRefused(Exception):
     """The store refuses this one trace, and may take others."""
 
 
+class Unavailable(Exception):
+    """A sentence for the user about a store that takes nothing now. It is tried again."""
+
+
 class Logger(Protocol):
     """The interface of the class `Logger` in a module `to_NAME.py`."""
 

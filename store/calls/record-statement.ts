@@ -4,7 +4,7 @@ import { DEFAULT_TRIAL_BYTES, ROW_BYTES } from '../trial-bytes.ts';
 type Column = { name: string; key: string; type: string };
 
 const TEXTS =
-  'trialId status protocol reason fault idempotencyKey finishReason engine weightVersion continuation untrainable';
+  'trialId status protocol reason fault idempotencyKey traceparent finishReason engine weightVersion continuation untrainable';
 const columns: Column[] = [
   ...named('id choiceOf baseId parentId', 'uuid'),
   ...named(TEXTS, 'text'),

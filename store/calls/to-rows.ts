@@ -37,6 +37,8 @@ export type CallRecord = Pick<
   /** SHA-256 of the request's bytes. */
   digest?: Uint8Array | null;
   idempotencyKey?: string | null;
+  /** In the form of W3C Trace Context. */
+  traceparent?: string | null;
   /** True when the client marks its retries. A completed call then counts as undelivered until the gateway reports its delivery. */
   isRetryable?: boolean;
   /** The size of the request's body in bytes, as it was received. */

@@ -54,6 +54,8 @@ export const calls = pgTable(
     /** The SHA-256 of the request's bytes, and the client's own key. They identify a retry. */
     digest: bytes(),
     idempotencyKey: text('idempotency_key'),
+    /** The client's span that made the request, as its W3C `traceparent` names it. Null when it named none. */
+    traceparent: text(),
     /** True when its reply was replayed to a client's retry. The call is then never retracted. */
     replayed: boolean().notNull().default(false),
     /** An earlier call of the attempt, whose row has the part that both share (`store/calls/`). */

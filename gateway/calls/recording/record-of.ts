@@ -92,6 +92,7 @@ export function recordOf(
     stream: request.stream,
     digest: request.retry.digest,
     idempotencyKey: request.retry.key,
+    traceparent: request.traceparent,
     isRetryable: request.retry.isPossible,
     requestBytes: request.size,
     request: isRefused ? nothingOfRequest() : request.outline,

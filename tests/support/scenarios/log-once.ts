@@ -15,7 +15,7 @@ export async function logOnce({ logger = { name: 'csv' }, ...what }: What): Prom
   const destination = destinationOf(home, logger);
   try {
     return await writeLog(
-      { ...what, locks, destination, read: () => readRunLog(db, runId) },
+      { ...what, locks, destination, read: () => readRunLog(db, runId), report: console.error },
       new AbortController().signal,
     );
   } finally {

@@ -33,7 +33,15 @@ export class LoggedRun {
     const key = { runId: this.id, iteration, take };
     await this.#group(
       `${iteration}.${take}/0`,
-      { kind: 'train', iteration, take, policyVersion: parent, endedAt: at },
+      {
+        kind: 'train',
+        iteration,
+        take,
+        policyVersion: parent,
+        endedAt: at,
+        batchIteration: iteration,
+        batchTake: take,
+      },
       reward,
     );
     await this.#db
@@ -119,7 +127,7 @@ export class LoggedRun {
 
   async #group(
     id: string,
-    group: Pick<typeof groups.$inferInsert, 'kind' | 'iteration' | 'take' | 'policyVersion' | 'endedAt'>,
+    group: Omit<typeof groups.$inferInsert, 'id' | 'runId' | 'ordinal' | 'task' | 'agent' | 'size'>,
     reward: number,
   ): Promise<void> {
     const row = { runId: this.id, ordinal: 0, task: 't', agent: 'oneshot', size: 2 };
