@@ -6,7 +6,10 @@ export function register(root: Command): void {
     .description(
       'install the Python environment, the small model and bubblewrap into .trialgate; finished steps are kept',
     )
-    .option('--loggers', 'install the libraries of loggers instead: TensorBoard, mlflow, Weights & Biases, trackio, OpenTelemetry')
+    .option(
+      '--loggers',
+      'install the libraries of loggers instead: TensorBoard, mlflow, Weights & Biases, trackio, OpenTelemetry',
+    )
     .addHelpText(
       'after',
       '\nExamples:\n  $ npx trialgate install\n  $ npx trialgate install --loggers\n  $ npx trialgate install --device cuda --python /usr/bin/python3.12',
