@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, expect, onTestFinished, test } from 'vitest';
 import { holdFreePort } from '../core/free-port.ts';
 import { until } from '../tests/support/harness/until.ts';
 import { useDatabase } from '../tests/support/harness/use-database.ts';
@@ -30,13 +30,14 @@ function startWorker(metricsAddress: string) {
   const child = spawn(INSTALLS.node, [INSTALLS.main, 'worker', ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
   let said = '';
   child.stderr.on('data', (chunk: Buffer) => (said += chunk.toString()));
-  return { child, ended: once(child, 'exit'), said: () => said };
+  return { child, ended: once(child, 'close'), said: () => said };
 }
 
 test('a worker with `metrics_address` answers Prometheus with its slots and queues, and one whose address is taken says so', async () => {
   const held = await holdFreePort('127.0.0.1');
   const address = `127.0.0.1:${held.port}`;
   const refused = startWorker(address);
+  onTestFinished(() => void refused.child.kill('SIGKILL'));
   expect((await refused.ended)[0]).toBe(EXIT.badInput);
   expect(refused.said()).toMatch(`metrics_address: nothing can listen on ${address}`);
   await held.close();

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
+import { eq } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { noteLongCalls } from '../../store/queries/long-calls.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
-import { replicas, runs } from '../../store/schema.ts';
+import { calls, replicas, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { awaitEngineRoom } from './await-engine-room.ts';
@@ -70,6 +71,19 @@ test('a call that waits now counts until now, and one that waited counts until i
   expect((await waitOf(a)).seconds).toBeCloseTo(15, -0.5);
   expect((await waitOf(b)).seconds).toBeCloseTo(24, -0.5);
   expect((await waitOf(a)).isExcuse).toBe(true);
+});
+
+test('a call that has a record counts once, while the row that showed it under way is still there', async () => {
+  const [a] = await trialsOf('a');
+  for (let i = 0; i < 5; i++) await answered(a, { seconds: 30, first: 29 });
+  const { seconds } = await waitOf(a);
+  expect(seconds).toBeGreaterThan(20);
+  const ended = await store.db
+    .select({ callId: calls.id })
+    .from(calls)
+    .where(eq(calls.trialId, a?.trialId ?? ''));
+  for (const each of ended) await waits(a, 30, each);
+  expect((await waitOf(a)).seconds).toBeCloseTo(seconds, 0);
 });
 
 test('a wait of this trial alone excuses two attempts, and more only while the engines answer no call of the run', async () => {

@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import { z } from 'zod';
 import { RELAY } from '../../core/engine-url.ts';
 import { ENGINE_KEY } from '../../gateway/engines/engine-keys.ts';
@@ -70,6 +71,10 @@ export const deployment = z.strictObject({
   peak_tflops: z.number('a number').positive('more than 0').optional(),
   metrics_address: text
     .regex(/^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:]+\]):\d{1,5}$/, 'an IP address and a port, such as 127.0.0.1:9464')
+    .refine(
+      (address) => isIP(hostOf(address).replaceAll(/[[\]]/g, '')) > 0,
+      'an IP address and a port, such as 127.0.0.1:9464',
+    )
     .refine((address) => portOf(address) >= 1 && portOf(address) <= 65_533, 'a port from 1 to 65533')
     .optional(),
   engines_file: text.optional(),
@@ -117,7 +122,9 @@ type OptionalKey =
 
 export type Deployment = z.output<typeof deployment>;
 
-/** Returns the port of an address. */
+/** Returns the host of an address with a port. An IPv6 address keeps its brackets. */
+export const hostOf = (address: string): string => address.slice(0, address.lastIndexOf(':'));
+
 export const portOf = (address: string): number => Number(address.slice(address.lastIndexOf(':') + 1));
 
 const words = (value: string): string[] => value.trim().split(/\s+/).filter(Boolean);

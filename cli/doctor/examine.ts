@@ -25,7 +25,7 @@ import { isOpenToOthers } from '../private-folder.ts';
 import { deviceOf } from '../supervisor/device.ts';
 import { LOOPBACK } from '../supervisor/gateways.ts';
 import { socketFolder } from '../supervisor/plan.ts';
-import { ownPorts, requireFree, type OwnPort } from '../supervisor/ports.ts';
+import { metricsPorts, ownPorts, requireFree, type OwnPort } from '../supervisor/ports.ts';
 import { isAlive } from '../supervisor/processes.ts';
 import { livingState, readState } from '../supervisor/state.ts';
 
@@ -190,6 +190,7 @@ async function ports(config: Deployment, origins: ResolvedConfig['origins']): Pr
   } as const;
   const wanted = [
     ...ownPorts(config, origins),
+    ...metricsPorts(config),
     ...(page === undefined || elsewhere ? [] : [{ ...ofPage, wanted: page }]),
   ].filter((port) => port.wanted !== 0);
   const found = await Promise.all(wanted.map(examinePort));

@@ -1,7 +1,7 @@
 import { TrialgateError } from '../../core/errors.ts';
 import { holdFreePort, holdPort, type HeldPort } from '../../core/free-port.ts';
 import type { ResolvedConfig } from '../config/resolve.ts';
-import type { Deployment } from '../config/schema.ts';
+import { hostOf, portOf, type Deployment } from '../config/schema.ts';
 import { flagOf, variableOf, type SettingKey } from '../config/settings.ts';
 import { gatewayPorts, LOOPBACK } from './gateways.ts';
 import { portOwner } from './socket-owner.ts';
@@ -32,6 +32,20 @@ export function ownPorts(config: Deployment, origins: ResolvedConfig['origins'] 
     ...(config.temporal_address ? [] : [{ ...temporal, wanted: config.temporal_port }]),
     ...(config.database_url ? [] : [{ ...postgres, wanted: config.postgres_port }]),
   ].map((port) => ({ ...port, isDefault: origins[port.key] === 'default' && !isKnownElsewhere(config, port.key) }));
+}
+
+/** Returns the ports at which the workers of a deployment answer Prometheus. */
+export function metricsPorts({ metrics_address: address }: Pick<Deployment, 'metrics_address'>): OwnPort[] {
+  if (address === undefined) return [];
+  const host = hostOf(address).replaceAll(/[[\]]/g, '');
+  return ['the workflow worker', 'the activity worker', 'the GPU worker'].map((who, n) => ({
+    name: 'metrics',
+    who: `${who}'s metrics`,
+    key: 'metrics_address',
+    wanted: portOf(address) + n,
+    host,
+    isDefault: false,
+  }));
 }
 
 /** True for a port that others have the number of: agents by `gateway_url`, or other machines. */

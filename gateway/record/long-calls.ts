@@ -1,8 +1,10 @@
+import { inTime } from '../../core/in-time.ts';
 import type { LongCall } from '../../store/queries/long-calls.ts';
 
 type Options = {
   note: (calls: LongCall[]) => Promise<void>;
   end: (callIds: string[]) => Promise<void>;
+  log: (line: string) => void;
 };
 
 /** Most calls end earlier and write nothing. */
@@ -11,6 +13,12 @@ const FIRST_MS = 5_000;
 const NEXT_MS = 8_000;
 /** Calls that become long within this time share a statement: one each would take PostgreSQL and the event loop seconds for a thousand streams. */
 const TOGETHER_MS = 1_000;
+/** The same for calls that end: until its row is removed, a call seems to be under way. */
+const END_TOGETHER_MS = 200;
+/** After a failure, such as of a database that is away. */
+const RETRY_MS = 4_000;
+/** One statement that hangs must not keep the rows of all other calls from being renewed. */
+const STATEMENT_MS = 8_000;
 
 type Followed = { row: () => LongCall; due: number; isNoted: boolean };
 
@@ -22,8 +30,9 @@ export class LongCalls {
   readonly #options: Options;
   readonly #followed = new Map<string, Followed>();
   #ended: string[] = [];
-  #timer: ReturnType<typeof setTimeout> | null = null;
+  #timer: { id: ReturnType<typeof setTimeout>; at: number } | null = null;
   #writing: Promise<void> = Promise.resolve();
+  #hasFailed = false;
   #isClosed = false;
 
   constructor(options: Options) {
@@ -32,29 +41,35 @@ export class LongCalls {
 
   /** Follows a call until the function that it returns is called. `row` says what is known of the call by then. */
   follow(callId: string, row: () => LongCall): () => void {
-    const followed = { row, due: Date.now() + FIRST_MS, isNoted: false };
+    const followed = { row, due: performance.now() + FIRST_MS, isNoted: false };
     this.#followed.set(callId, followed);
     this.#writeIn(FIRST_MS);
     return () => {
       this.#followed.delete(callId);
-      if (followed.isNoted) this.#ended.push(callId);
-      if (this.#followed.size + this.#ended.length === 0) this.#forgetTimer();
+      if (followed.isNoted) {
+        this.#ended.push(callId);
+        if (!this.#hasFailed) this.#writeIn(END_TOGETHER_MS);
+      } else if (this.#followed.size + this.#ended.length === 0) this.#forgetTimer();
     };
   }
 
-  /** Resolves when the store has nothing of calls that have ended. */
+  /** Removes the rows of calls that have ended. To be called when all have. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#forgetTimer();
     await this.#flush();
   }
 
+  /** Writes after this time, or earlier if that is planned. */
   #writeIn(ms: number): void {
-    if (!this.#isClosed) this.#timer ??= setTimeout(() => void this.#flush(), ms);
+    const at = performance.now() + ms;
+    if (this.#isClosed || (this.#timer && this.#timer.at <= at)) return;
+    this.#forgetTimer();
+    this.#timer = { at, id: setTimeout(() => void this.#flush(), ms) };
   }
 
   #forgetTimer(): void {
-    if (this.#timer) clearTimeout(this.#timer);
+    if (this.#timer) clearTimeout(this.#timer.id);
     this.#timer = null;
   }
 
@@ -66,27 +81,38 @@ export class LongCalls {
 
   async #write(): Promise<void> {
     this.#forgetTimer();
-    await this.#noteDue();
-    await this.#removeEnded();
-    if (this.#followed.size + this.#ended.length > 0) this.#writeIn(TOGETHER_MS);
+    const failure = (await this.#noteDue()) ?? (await this.#removeEnded());
+    if (failure !== null && !this.#hasFailed)
+      this.#options.log(`could not store which calls last long, and tries again: ${failure}`);
+    this.#hasFailed = failure !== null;
+    if (this.#followed.size + this.#ended.length > 0) this.#writeIn(this.#hasFailed ? RETRY_MS : TOGETHER_MS);
   }
 
-  async #noteDue(): Promise<void> {
-    const now = Date.now();
+  /** Returns why the rows could not be written. */
+  async #noteDue(): Promise<string | null> {
+    const now = performance.now();
     const due = [...this.#followed.values()].filter((each) => each.due <= now);
-    if (due.length === 0) return;
+    if (due.length === 0 || this.#isClosed) return null;
     // A statement whose answer was lost may have written them.
     for (const each of due) each.isNoted = true;
     try {
-      await this.#options.note(due.map(({ row }) => row()));
-      for (const each of due) each.due = now + NEXT_MS;
-    } catch {
-      // They stay due.
+      await inTime(this.#options.note(due.map(({ row }) => row())), STATEMENT_MS);
+    } catch (error) {
+      return String(error);
     }
+    for (const each of due) each.due = now + NEXT_MS;
+    return null;
   }
 
-  async #removeEnded(): Promise<void> {
+  async #removeEnded(): Promise<string | null> {
     const ended = this.#ended.splice(0);
-    if (ended.length > 0) await this.#options.end(ended).catch(() => void this.#ended.push(...ended));
+    if (ended.length === 0) return null;
+    try {
+      await inTime(this.#options.end(ended), STATEMENT_MS);
+    } catch (error) {
+      this.#ended.push(...ended);
+      return String(error);
+    }
+    return null;
   }
 }

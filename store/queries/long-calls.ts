@@ -1,15 +1,19 @@
-import { sql } from 'drizzle-orm';
+import { sql, type SQL } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { longCalls } from '../schema.ts';
+import { calls, longCalls } from '../schema.ts';
 
 export type LongCall = Omit<Required<typeof longCalls.$inferInsert>, 'seenAt'>;
 
+/** Its row stays for a moment after a call has ended and has a record. */
+export const isUnderWay = (callId: SQL): SQL =>
+  sql`not exists (select from ${calls} recorded where recorded.id = ${callId})`;
+
 /** Writes what a gateway knows of its calls that have been under way for several seconds, in one statement with one parameter. */
-export async function noteLongCalls(db: Database, calls: readonly LongCall[]): Promise<void> {
+export async function noteLongCalls(db: Database, noted: readonly LongCall[]): Promise<void> {
   await db.execute(sql`
     insert into ${longCalls} (call_id, trial_id, attempt, run_id, engine, stream, constrained, started_at, first_token_at, tokens)
     select "callId", "trialId", attempt, "runId", engine, stream, constrained, "startedAt", "firstTokenAt", tokens
-    from json_to_recordset(${JSON.stringify(calls)}::json) as x("callId" uuid, "trialId" text, attempt integer, "runId" text, engine text,
+    from json_to_recordset(${JSON.stringify(noted)}::json) as x("callId" uuid, "trialId" text, attempt integer, "runId" text, engine text,
       stream boolean, constrained boolean, "startedAt" timestamptz, "firstTokenAt" timestamptz, tokens integer)
     on conflict (call_id) do update
     set engine = excluded.engine, first_token_at = excluded.first_token_at, tokens = excluded.tokens, seen_at = now()`);

@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { calls, longCalls, trials } from '../schema.ts';
+import { isUnderWay } from './long-calls.ts';
 
 export type EngineSpeed = {
   engine: string;
@@ -40,7 +41,7 @@ export async function readEngineSpeeds(db: Database, runId: string): Promise<Eng
         -- Whether a reply that is not streamed has begun is not known: it waits when it takes far longer than usual.
         case when first_token_at is not null then 0 when stream and not usual.streams_whole then extract(epoch from now() - started_at)
           else greatest(0, extract(epoch from now() - started_at) - ${TIMES_USUAL} * usual.seconds) end as waited
-      from ${longCalls}, usual where run_id = ${runId} and seen_at > now() - interval '30 seconds'
+      from ${longCalls} live, usual where run_id = ${runId} and seen_at > now() - interval '30 seconds' and ${isUnderWay(sql`live.call_id`)}
     ),
     speeds as (
       select engine, tokens / greatest(case when streamed then after_first else seconds end, 0.001) as speed from ended where tokens >= ${LEAST_TOKENS}

@@ -2,6 +2,7 @@ import { and, eq, sql, type SQL } from 'drizzle-orm';
 import { engineWait, usualOf, type EngineWait, type TimedCall } from '../../core/engine-wait.ts';
 import type { Database } from '../database.ts';
 import { calls, longCalls, trials } from '../schema.ts';
+import { isUnderWay } from './long-calls.ts';
 
 /** A row of a gateway that is dead is not seen any more. */
 const IS_SEEN = sql`seen_at > now() - interval '30 seconds'`;
@@ -32,7 +33,7 @@ export async function readEngineWait(
       select * from ${calls} call where call.trial_id = ${trialId} and call.attempt = ${attempt} and call.choice_of is null
         and call.ended_at - call.started_at > ${LONG} and ${isRead}
     ),
-    live as (select * from ${longCalls} where ${IS_SEEN}),
+    live as (select * from ${longCalls} live where ${IS_SEEN} and ${isUnderWay(sql`live.call_id`)}),
     own_live as (select * from live call where trial_id = ${trialId} and attempt = ${attempt} and ${isRead}),
     long as (
       select started_at, ended_at from own_ended union all select started_at, now() from own_live

@@ -34,7 +34,7 @@ test('the workers of a deployment answer Prometheus at ports in a row, and nowhe
   ]);
   expect(gpuWorkerLaunch({ ...OPTIONS, metrics }).env?.['TRIALGATE_METRICS_ADDRESS']).toBe('[::1]:9466');
   expect(gpuWorkerLaunch(OPTIONS).env).not.toHaveProperty('TRIALGATE_METRICS_ADDRESS');
-  for (const wrong of ['9464', 'localhost:9464', '127.0.0.1:0', '127.0.0.1:65535'])
+  for (const wrong of ['9464', 'localhost:9464', '999.1.1.1:9464', '[abc]:1', '127.0.0.1:0', '127.0.0.1:65535'])
     expect(() => configured({ TRIALGATE_METRICS_ADDRESS: wrong })).toThrow(/metrics_address|TRIALGATE_METRICS_ADDRESS/);
 });
 

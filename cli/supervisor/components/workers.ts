@@ -1,12 +1,13 @@
 import path from 'node:path';
 import { relayKey } from '../../../core/keys.ts';
-import { portOf, type Deployment } from '../../config/schema.ts';
+import { hostOf, portOf, type Deployment } from '../../config/schema.ts';
 import type { RANK_KEYS } from '../../config/settings.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component, type Launch } from '../component.ts';
 import { deviceOf, dtypeOf, type ChosenDtype, type Dtype } from '../device.ts';
 import { onlyGpus } from '../gpus.ts';
 import type { Plan } from '../plan.ts';
+import { metricsPorts, requireFree } from '../ports.ts';
 import type { RanksState } from '../state.ts';
 import { temporalCli } from './temporal.ts';
 
@@ -15,7 +16,8 @@ type PolledQueue = { queue: string; type: 'workflow' | 'activity' };
 /** Returns the worker for workflows or for activities. They are separate processes, so that one may die without the other. */
 export function worker(plan: Plan, only: 'workflows' | 'activities'): Component {
   const type = only === 'workflows' ? 'workflow' : 'activity';
-  return polling(
+  const nth = only === 'workflows' ? 0 : 1;
+  const component = polling(
     plan,
     `${type}-worker`,
     { queue: 'trialgate', type },
@@ -35,12 +37,19 @@ export function worker(plan: Plan, only: 'workflows' | 'activities'): Component 
         TRIALGATE_WARM_SANDBOXES: String(plan.config.warm_sandboxes),
         TRIALGATE_WAIT_FOR_MEMORY: String(plan.config.wait_for_memory),
         TRIALGATE_ENGINES: JSON.stringify(plan.engines),
-        ...metricsOf(plan.config, only === 'workflows' ? 0 : 1),
+        ...metricsOf(plan.config, nth),
         XDG_CACHE_HOME: plan.folders.cache,
       }),
       cwd: plan.folders.home,
     },
   );
+  return { ...component, prepare: () => requireMetricsPort(plan, nth, `the ${component.name}`) };
+}
+
+/** @throws TrialgateError when something else listens where the n-th worker of a deployment is to answer Prometheus */
+async function requireMetricsPort({ config }: Plan, n: number, who: string): Promise<void> {
+  const port = metricsPorts(config)[n];
+  if (port !== undefined) await requireFree(port.wanted, port.host, `${who}'s metrics`, port.key);
 }
 
 /** Returns the variable that tells the n-th worker of a deployment where it answers Prometheus. */
@@ -51,8 +60,7 @@ export function metricsOf(
   TRIALGATE_METRICS_ADDRESS?: string;
 } {
   if (address === undefined) return {};
-  const host = address.slice(0, address.lastIndexOf(':'));
-  return { TRIALGATE_METRICS_ADDRESS: `${host}:${portOf(address) + n}` };
+  return { TRIALGATE_METRICS_ADDRESS: `${hostOf(address)}:${portOf(address) + n}` };
 }
 
 export function gpuWorker(plan: Plan): Component {
@@ -74,7 +82,11 @@ export function gpuWorker(plan: Plan): Component {
       metrics: metricsOf(plan.config, 2),
     }),
   );
-  return { ...component, address: `${component.address}, ${dtype} (${why})` };
+  return {
+    ...component,
+    address: `${component.address}, ${dtype} (${why})`,
+    prepare: () => requireMetricsPort(plan, 2, 'the GPU worker'),
+  };
 }
 
 /** Returns where the GPU worker's ranks compute, or null if a launch command of the user's starts them, perhaps on other machines. */

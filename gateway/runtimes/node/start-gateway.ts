@@ -149,7 +149,11 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     waitMs: DELIVERIES_MS,
     log,
   });
-  const longCalls = new LongCalls({ note: (calls) => noteLongCalls(db, calls), end: (ids) => endLongCalls(db, ids) });
+  const longCalls = new LongCalls({
+    note: (calls) => noteLongCalls(db, calls),
+    end: (ids) => endLongCalls(db, ids),
+    log,
+  });
   const trials = new Trials(
     (ids) => findTrials(db, ids),
     () => setImmediate(),
@@ -226,7 +230,10 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
       await Promise.all([closed, workerSockets?.closeAfter(server, () => isClosed), lane?.close()]);
       await Promise.race([workers?.close(), sleep(settings.storeWaitMs)]);
       await Promise.race([
-        Promise.all([recorder.close().then(() => deliveries.close()), refusals.close(), longCalls.close()]),
+        Promise.all([
+          recorder.close().then(() => Promise.all([deliveries.close(), longCalls.close()])),
+          refusals.close(),
+        ]),
         sleep(settings.storeWaitMs),
       ]);
       await end();

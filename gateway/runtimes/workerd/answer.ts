@@ -63,7 +63,11 @@ export function openApp(
   });
   const sameCalls = new SameCallsInStore(db, log);
   const deliveries = new Deliveries({ settle: (delivered) => settleDeliveries(db, delivered), waitMs: 0, log });
-  const longCalls = new LongCalls({ note: (calls) => noteLongCalls(db, calls), end: (ids) => endLongCalls(db, ids) });
+  const longCalls = new LongCalls({
+    note: (calls) => noteLongCalls(db, calls),
+    end: (ids) => endLongCalls(db, ids),
+    log,
+  });
   const refusals = new Refusals({ write: (id, refused) => addRefusals(db, id, refused), log, everyMs: null });
   const app = createGateway({
     db,

@@ -22,7 +22,10 @@ export async function prometheusProgram(name: 'prometheus' | 'promtool', signal:
   try {
     if (!(await unpackDebianPackages(['prometheus'], partial, LOG, signal)))
       throw new Error(`Prometheus cannot be fetched from Debian's packages: see ${LOG}`);
-    if (!existsSync(FOLDER)) renameSync(partial, FOLDER);
+    if (!existsSync(program)) {
+      rmSync(FOLDER, { recursive: true, force: true });
+      renameSync(partial, FOLDER);
+    }
   } finally {
     rmSync(partial, { recursive: true, force: true });
   }
