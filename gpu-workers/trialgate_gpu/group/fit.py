@@ -50,15 +50,20 @@ class Ranks:
         return torch.float32 if in_float32 else self.dtype
 
 
-def require_room(config: PreTrainedConfig, lora: Lora | None, ranks: Ranks, world: World, room: int) -> None:
-    """Raises `DoesNotFit` on all ranks, with the sum, when one of them needs more than its device or host has.
-
-    The host has `room` bytes of main memory for its ranks.
-    """
+def without_memory(config: PreTrainedConfig, lora: Lora | None) -> PreTrainedModel:
+    """Returns the model with its adapter, as shapes alone."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
         if lora is not None:
             add_adapter(model, lora)
+    return model
+
+
+def require_room(model: PreTrainedModel, ranks: Ranks, world: World, room: int) -> None:
+    """Raises `DoesNotFit` on all ranks, with the sum, when one of them needs more than its device or host has.
+
+    `model` is one `without_memory`. The host has `room` bytes of main memory for its ranks.
+    """
 
     def require() -> None:
         if what := what_lacks(model, ranks, room):

@@ -13,8 +13,8 @@ from ..errors import GpuWorkerError
 from ..lora import Lora, add_adapter
 from ..progress import Progress
 from ..train_step import Trainer
-from . import placement
-from .activations import Passes
+from . import activations, placement
+from .activations import Passes, kept_by_layers
 from .fit import Ranks, main_memory, needed, share_of, what_lacks
 from .placement import Placement
 from .world import World
@@ -157,3 +157,30 @@ def test_a_sequence_that_does_not_fit_is_refused_before_a_pass_with_its_length_t
     assert (caught.value.kind, caught.value.retryable) == ("DoesNotFit", False)
     # The same trainer goes on with sequences that fit.
     assert trainer.train_step(run.request(base, two_groups()), Progress())["skipped"] is None
+
+
+def test_what_a_models_passes_keep_is_counted_once_however_many_steps_have_a_sequence_longer_than_a_pack(
+    make_run, monkeypatch
+):
+    counted = []
+
+    def count(model, dtype):
+        counted.append(model)
+        return kept_by_layers(model, dtype)
+
+    monkeypatch.setattr(activations, "kept_by_layers", count)
+    run, trainer = make_run(), Trainer(CPU, 64)
+    parent = run.base(trainer)["checkpoint"]
+    for version in (1, 2, 3):
+        long = [row([3] * 20, [5 + i] * (80 + version), i, "g", f"t{i}") for i in range(2)]
+        made = trainer.train_step(run.request(parent, long, version), Progress())
+        parent = made["checkpoint"]
+        assert made["metrics"]["actor/updates"] == 1
+    assert len(counted) == 1
+    # Another sum of the same model counts nothing again; another dtype and another model do.
+    (model,) = counted
+    Passes(model, F32, recompute=True)
+    Passes(model, BF16, recompute=True)
+    assert len(counted) == 2
+    Passes(shapes_of(), BF16, recompute=True)
+    assert len(counted) == 3
