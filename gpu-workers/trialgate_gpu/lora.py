@@ -25,6 +25,9 @@ from .manifest import ADAPTER_CONFIG, BASE
 
 ALL_LINEAR = "all-linear"
 LINEAR = (nn.Linear, Conv1D)
+# vLLM's latent attention computes with parts of this layer's weight that it takes when it loads the model. It would
+# serve an adapter without the layer's part, and say nothing.
+DIVIDED = "kv_b_proj"
 # Before the name of each module in peft's files.
 PEFT_PREFIX = "base_model.model."
 NAME = "default"
@@ -59,7 +62,7 @@ class Lora:
 def add_adapter(model: PreTrainedModel, lora: Lora) -> None:
     """Adds the adapter to the linear layers that `target_modules` names, and freezes all other parameters.
 
-    Raises `BadSettings` when a target is none of the model's linear layers, or is its output head.
+    Raises `BadSettings` when a target is none of the model's linear layers, or is one that engines cannot adapt.
     """
     # In a model with a configuration peft takes `gate_proj` and the like for experts, as older transformers had them.
     inside = nn.ModuleDict({"inside": model})
@@ -77,7 +80,9 @@ def _targets(model: PreTrainedModel, lora: Lora) -> list[str]:
     """Returns the names of the layers that get an adapter."""
     modules = dict(model.named_modules())
     head = next((name for name, part in modules.items() if part is model.get_output_embeddings()), None)
-    linear = [name for name, part in modules.items() if isinstance(part, LINEAR) and name != head]
+    linear = [
+        name for name, part in modules.items() if isinstance(part, LINEAR) and name != head and _last(name) != DIVIDED
+    ]
     if lora.target_modules == ALL_LINEAR:
         return linear
     chosen: list[str] = []
@@ -88,6 +93,8 @@ def _targets(model: PreTrainedModel, lora: Lora) -> list[str]:
         for name in found:
             if name == head:
                 raise _bad_targets(model, f"name {name}, the output head, which no adapter can change here", linear)
+            if _last(name) == DIVIDED:
+                raise _bad_targets(model, f"name {name}, whose adapter vLLM does not apply", linear)
             if name not in linear:
                 raise _bad_targets(model, f"name {name}, which is no linear layer", linear)
         chosen += found

@@ -16,7 +16,8 @@ from .manifest import ADAPTER, ADAPTER_CONFIG
 from .merge import merge
 
 ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
-LATENT_ATTENTION = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"}
+# vLLM would serve an adapter without the part of `kv_b_proj`.
+LATENT_ATTENTION = {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"}
 DENSE = {"gate_proj", "up_proj", "down_proj"}
 ALL = {
     "gpt_oss": ATTENTION,
@@ -98,6 +99,11 @@ def test_peft_finds_in_the_file_of_a_mixtures_adapter_each_weight_that_it_looks_
 def test_experts_and_routers_as_target_modules_are_refused_with_the_names_of_the_linear_layers(run_of, name, target):
     with pytest.raises(GpuWorkerError, match=rf"mlp\.{target}, which is no linear layer: a {name} has .*q_proj"):
         base_of(run_of(name), fresh(), target_modules=[target])
+
+
+def test_the_layer_of_a_latent_attention_whose_adapter_vllm_does_not_apply_is_refused_as_a_target_module(run_of):
+    with pytest.raises(GpuWorkerError, match=r"kv_b_proj, whose adapter vLLM does not apply: a deepseek_v3"):
+        base_of(run_of("deepseek_v3"), fresh(), target_modules=["kv_b_proj", "o_proj"])
 
 
 def test_the_settings_of_a_model_without_experts_name_no_parameters(make_run, trainer):
