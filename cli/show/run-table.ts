@@ -1,3 +1,4 @@
+import { phaseSeconds } from './phase-seconds.ts';
 import type { RunRecord, Summary } from './run-record.ts';
 import { stepFigures } from './step-figures.ts';
 import { table } from './table.ts';
@@ -14,7 +15,7 @@ export function runTable(record: Omit<RunRecord, 'config'>): string {
     ...rewards(row),
     String(row.policy_version),
     ...(isAsync ? [staleness(row)] : []),
-    ...PHASES.map((phase) => (phase in row.seconds ? (row.seconds[phase] ?? 0).toFixed(1) : '–')),
+    ...PHASES.map((phase) => phaseSeconds(row, phase)?.toFixed(1) ?? '–'),
   ]);
   const header = [
     'iteration',

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
-from peft.tuners.lora import Linear, LoraLayer
+from peft.tuners.lora import LoraLayer
+from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from .errors import GpuWorkerError
 from .manifest import ADAPTER_CONFIG, BASE
 
 ALL_LINEAR = "all-linear"
+LINEAR = (nn.Linear, Conv1D)
+# vLLM's latent attention computes with parts of this layer's weight that it takes when it loads the model. It would
+# serve an adapter without the layer's part, and say nothing.
+DIVIDED = "kv_b_proj"
 # Before the name of each module in peft's files.
 PEFT_PREFIX = "base_model.model."
 NAME = "default"
@@ -56,35 +62,53 @@ class Lora:
 def add_adapter(model: PreTrainedModel, lora: Lora) -> None:
     """Adds the adapter to the linear layers that `target_modules` names, and freezes all other parameters.
 
-    Raises `BadSettings` when a target is none of the model's linear layers, or is its output head.
+    Raises `BadSettings` when a target is none of the model's linear layers, or is one that engines cannot adapt.
     """
-    linear = sorted({name.rsplit(".", 1)[-1] for name, part in model.named_modules() if isinstance(part, nn.Linear)})
-    head = next((name for name, part in model.named_modules() if part is model.get_output_embeddings()), None)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(lora.seed)
-            inject_adapter_in_model(lora.config(), model, NAME)
-    except ValueError as error:
-        raise _bad_targets(model, f"match no layer that can have an adapter ({error})", linear, head) from error
+    # In a model with a configuration peft takes `gate_proj` and the like for experts, as older transformers had them.
+    inside = nn.ModuleDict({"inside": model})
+    targets = [f"inside.{name}" for name in _targets(model, lora)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(lora.seed)
+        inject_adapter_in_model(replace(lora, target_modules=targets).config(), inside, NAME)
     for parameter in model.parameters():
         if parameter.requires_grad:
             # As the adapter's file has them, so that a run that is read from disk goes on with the same bits.
             parameter.data = parameter.data.to(torch.bfloat16).to(parameter.dtype)
-    adapted = [(name, part) for name, part in model.named_modules() if isinstance(part, LoraLayer)]
-    for name, part in adapted:
-        if not isinstance(part, Linear):
-            raise _bad_targets(model, f"name {name}, which is no linear layer", linear, head)
-        if name == head:
-            raise _bad_targets(model, f"name {name}, the output head, which no adapter can change here", linear, head)
-    for target in [] if isinstance(lora.target_modules, str) else lora.target_modules:
-        if not any(name == target or name.endswith(f".{target}") for name, _ in adapted):
-            raise _bad_targets(model, f"name {target!r}, which the model does not have", linear, head)
 
 
-def _bad_targets(model: PreTrainedModel, why: str, linear: list[str], head: str | None) -> GpuWorkerError:
-    known = ", ".join(name for name in linear if name != head)
+def _targets(model: PreTrainedModel, lora: Lora) -> list[str]:
+    """Returns the names of the layers that get an adapter."""
+    modules = dict(model.named_modules())
+    head = next((name for name, part in modules.items() if part is model.get_output_embeddings()), None)
+    linear = [
+        name for name, part in modules.items() if isinstance(part, LINEAR) and name != head and _last(name) != DIVIDED
+    ]
+    if lora.target_modules == ALL_LINEAR:
+        return linear
+    chosen: list[str] = []
+    for target in lora.target_modules:
+        found = [name for name in modules if name == target or name.endswith(f".{target}")]
+        if not found:
+            raise _bad_targets(model, f"name {target!r}, which the model does not have", linear)
+        for name in found:
+            if name == head:
+                raise _bad_targets(model, f"name {name}, the output head, which no adapter can change here", linear)
+            if _last(name) == DIVIDED:
+                raise _bad_targets(model, f"name {name}, whose adapter vLLM does not apply", linear)
+            if name not in linear:
+                raise _bad_targets(model, f"name {name}, which is no linear layer", linear)
+        chosen += found
+    return chosen
+
+
+def _bad_targets(model: PreTrainedModel, why: str, linear: list[str]) -> GpuWorkerError:
+    known = ", ".join(sorted({_last(name) for name in linear}))
     what = f"`target_modules` {why}: a {model.config.model_type} has {known}"
     return GpuWorkerError("BadSettings", f"{what}. Name some of these, or `{ALL_LINEAR}` for all")
+
+
+def _last(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
 
 
 def without_adapter(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -102,13 +126,31 @@ def peft_name(name: str) -> str:
 
 
 def write_config(lora: Lora, model: PreTrainedModel, base_model: str, folder: Path) -> None:
+    """Writes peft's settings, with which peft, vLLM and SGLang load the adapter.
+
+    Of a mixture with joined experts, peft takes names such as `gate_proj` for those of experts. Where they are linear
+    layers (a dense layer, shared experts), it finds them by the names of their weights.
+    """
     config = lora.config()
     config.base_model_name_or_path = base_model
     config.inference_mode = True
-    layers = [name for name, part in model.named_modules() if isinstance(part, LoraLayer)]
     if not isinstance(lora.target_modules, list):
-        config.target_modules = sorted({name.rsplit(".", 1)[-1] for name in layers})
+        config.target_modules = {_last(name) for name, part in model.named_modules() if isinstance(part, LoraLayer)}
+    names = sorted(config.target_modules)
+    mistaken = [name for name in names if _is_taken_for_experts(name, model)]
+    config.target_modules = [name for name in names if name not in mistaken]
+    config.target_parameters = [f"{name}.weight" for name in mistaken] or None
     config.save_pretrained(str(folder))
+
+
+def _is_taken_for_experts(name: str, model: PreTrainedModel) -> bool:
+    alone = LoraConfig(target_modules=[name])
+    try:
+        convert_peft_config_for_transformers(alone, model, None)
+    except ValueError:
+        # It belongs to others that older transformers had beside it.
+        return True
+    return name not in alone.target_modules
 
 
 def merge_adapter(model: PreTrainedModel) -> None:

@@ -246,11 +246,11 @@ def test_a_fork_of_an_adapter_goes_on_with_it_after_the_first_runs_checkpoints_a
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        (["nothing"], "match no layer"),
+        (["nothing"], "'nothing', which the model does not have"),
         (["q_proj", "nothing"], "'nothing', which the model does not have"),
         (["lm_head"], "the output head"),
         (["embed_tokens"], "no linear layer"),
-        (["input_layernorm"], "match no layer"),
+        (["input_layernorm"], "no linear layer"),
     ],
 )
 def test_target_modules_that_cannot_have_an_adapter_are_refused_and_the_error_names_those_that_can(

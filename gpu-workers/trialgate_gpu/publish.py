@@ -203,6 +203,7 @@ class Publication:
             async with await connect(replica.url) as engine:
                 await self.target.retract_from(engine)
                 replica.weight_version = await engine.weight_version()
+                await self._check_previous(engine, replica)
         except (EngineError, GpuWorkerError):
             replica.weight_version = None
 
@@ -215,7 +216,10 @@ class Publication:
             log.warning("engine %s keeps its older adapters: %s", replica.url, error)
 
     async def _restore_previous(self, replica: Replica) -> None:
-        """Loads the version before into a replica that left it. Leaves a replica that cannot be reached as it is."""
+        """Loads the version before into a replica that left it. Leaves a replica that cannot be reached as it is.
+
+        `Progress.check` is not passed on: a publication that is cancelled now still finishes the way back.
+        """
         was_ok, replica.ok = replica.ok, False
         if was_ok:
             replica.error = f"fewer than {self.min_replicas} replicas confirmed {self.target.weight_version}"
@@ -229,8 +233,22 @@ class Publication:
                 if replica.weight_version != self.previous.weight_version:
                     await self.previous.load_into(engine, None)
                     replica.weight_version = await self.previous.version_at(engine)
+                await self._check_previous(engine, replica)
         except (EngineError, GpuWorkerError) as error:
             replica.error = f"{replica.error}; and it could not go back: {error}"
+
+    async def _check_previous(self, engine: Engine, replica: Replica) -> None:
+        """Takes the version before off a replica that went back to it, unless its tensors are those of that version.
+
+        Its file may have changed since it was published, or loading may have left tensors of the new version.
+        """
+        expected = next(iter(self.previous_checksums.values()), None)
+        if self.previous is None or expected is None or replica.weight_version != self.previous.weight_version:
+            return
+        if await self.previous.checksum_at(engine) != expected:
+            await self.previous.retract_from(engine)
+            replica.weight_version = await engine.weight_version()
+            raise EngineError(f"its tensors do not have the checksums of {self.previous.weight_version}")
 
 
 async def _all(works: Iterable[Coroutine[None, None, None]]) -> None:

@@ -99,6 +99,28 @@ async def test_a_replica_that_fails_to_load_a_version_gets_the_one_before_and_be
     assert re.search("answered [45]00", result["replicas"][1]["error"])
 
 
+async def test_a_replica_that_went_back_without_the_weights_of_the_version_before_loses_its_weight_version(pool):
+    engines, folder, previous = pool
+    engines[1].reloads_that_fail.append(str(folder / "v2"))
+    for engine in engines:
+        engine.reloads_that_do_nothing.append(str(folder / "v1"))
+    result = await publish(engines, folder, previous=previous)
+    assert not result["published"]
+    assert [e.weight_version for e in engines] == ["unconfirmed:r@1"] * 2
+    for replica in result["replicas"]:
+        assert replica["weight_version"] == "unconfirmed:r@1"
+        assert "could not go back: its tensors do not have the checksums of r@1" in replica["error"]
+
+
+async def test_a_failed_replica_beside_confirmed_ones_keeps_the_version_before_only_with_its_weights(pool):
+    engines, folder, previous = pool
+    engines[1].reloads_that_fail.append(str(folder / "v2"))
+    engines[1].reloads_that_do_nothing.append(str(folder / "v1"))
+    result = await publish(engines, folder, min_replicas=1, previous=previous)
+    assert result["published"]
+    assert [engine.weight_version for engine in engines] == ["r@2", "unconfirmed:r@1"]
+
+
 async def test_a_publication_succeeds_without_a_replica_that_failed_when_min_replicas_confirmed(pool):
     engines, folder, previous = pool
     engines[1].reloads_that_fail.append(str(folder / "v2"))

@@ -234,7 +234,7 @@ class Trainer:
             samples = read_batch(Path(batch["batch_path"]), batch["batch_sha256"], parent.version)
             prepared = prepare(samples, settings, parent.version)
             longest = max((len(each.inputs) for each in prepared.learned), default=0)
-            self.placement.require_sequence(state.policy.model.config, state.policy.lora, longest)
+            self.placement.require_sequence(state.policy, longest)
         self._state_sha256 = None
         seed = int(key[:15], 16)
         state.policy.head_dtype = settings.head_dtype

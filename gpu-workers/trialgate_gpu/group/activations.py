@@ -21,6 +21,7 @@ part of the head's gradient, which is a whole matrix, or before it the gradient 
 from __future__ import annotations
 
 import copy
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -62,12 +63,7 @@ class Passes:
         self.compute, self.recompute = dtype.itemsize, recompute
         self.head = model.get_output_embeddings().weight
         self.width = self.head.shape[1]
-        try:
-            self.layers, self.outside = kept_by_layers(model, dtype)
-        except Exception:
-            # The forward pass of some families reads numbers (JetMoE's router), which `meta` does not have. What is not
-            # known counts nothing. Whether a family can be trained is for others to say (`self_check.py`).
-            self.layers, self.outside = [0], 0
+        self.layers, self.outside = _known_of_layers(model, dtype)
 
     def of_tokens(self, tokens: int) -> int:
         """Returns the bytes that grow with the number of tokens that are computed at once."""
@@ -90,6 +86,17 @@ class Passes:
         else:
             parts["logits"] += in_float32
         return parts | {self.activations(tokens): self.of_tokens(tokens)}
+
+
+# Many ask about the same model, such as each step with a long sequence. On `meta` it has no memory to keep.
+@lru_cache(maxsize=2)
+def _known_of_layers(model: PreTrainedModel, dtype: torch.dtype) -> tuple[list[int], int]:
+    try:
+        return kept_by_layers(model, dtype)
+    except Exception:
+        # The forward pass of some families reads numbers (JetMoE's router), which `meta` does not have. What is not
+        # known counts nothing. Whether a family can be trained is for others to say (`self_check.py`).
+        return [0], 0
 
 
 def kept_by_layers(model: PreTrainedModel, dtype: torch.dtype) -> tuple[list[int], int]:

@@ -50,15 +50,20 @@ class Ranks:
         return torch.float32 if in_float32 else self.dtype
 
 
-def require_room(config: PreTrainedConfig, lora: Lora | None, ranks: Ranks, world: World, room: int) -> None:
-    """Raises `DoesNotFit` on all ranks, with the sum, when one of them needs more than its device or host has.
-
-    The host has `room` bytes of main memory for its ranks.
-    """
+def without_memory(config: PreTrainedConfig, lora: Lora | None) -> PreTrainedModel:
+    """Returns the model with its adapter, as shapes alone."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
         if lora is not None:
             add_adapter(model, lora)
+    return model
+
+
+def require_room(model: PreTrainedModel, ranks: Ranks, world: World, room: int) -> None:
+    """Raises `DoesNotFit` on all ranks, with the sum, when one of them needs more than its device or host has.
+
+    `model` is one `without_memory`. The host has `room` bytes of main memory for its ranks.
+    """
 
     def require() -> None:
         if what := what_lacks(model, ranks, room):
@@ -98,9 +103,8 @@ def what_lacks(model: PreTrainedModel, ranks: Ranks, room: int) -> str | None:
     sums = [(ranks.on_host, "the main memory", room, on_device | in_main if is_cpu else in_main)]
     if not is_cpu:
         sums.insert(0, (1, str(device), torch.cuda.get_device_properties(device).total_memory, on_device))
-        # Several ranks read a tensor at a time, but not those of a mixture (`weight_source.py`).
-        is_whole = (ranks.count == 1 and not offload) or any(each.dim() == 3 for each in model.parameters())
-        if is_whole:
+        # Several ranks read a weight at a time (`weight_source.py`).
+        if ranks.count == 1 and not offload:
             read = dtype.itemsize * sum(each.numel() for each in model.parameters())
             sums.append((1, "the main memory", room, {"the model, which the first one reads": read}))
     for count, where, there, parts in sums:

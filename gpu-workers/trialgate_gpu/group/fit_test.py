@@ -13,8 +13,8 @@ from ..errors import GpuWorkerError
 from ..lora import Lora, add_adapter
 from ..progress import Progress
 from ..train_step import Trainer
-from . import placement
-from .activations import Passes
+from . import activations, placement
+from .activations import Passes, kept_by_layers
 from .fit import Ranks, main_memory, needed, share_of, what_lacks
 from .placement import Placement
 from .world import World
@@ -26,6 +26,7 @@ MLP = 3 * WIDTH * HALF
 LAYER = ATTENTION + MLP + 2 * WIDTH
 OUTSIDE = 2 * VOCABULARY * WIDTH + WIDTH
 TOTAL = OUTSIDE + LAYERS * LAYER
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": HALF, "mlp_only_layers": []}
 ADAPTER = Lora(rank=4, alpha=8.0, target_modules=["q_proj"], seed=0)
 
 
@@ -79,8 +80,7 @@ def test_with_an_adapter_only_its_weights_have_moments_and_the_base_is_kept_in_t
 
 
 def test_a_tensor_with_fewer_rows_than_ranks_is_whole_rows_on_the_first_ranks():
-    experts = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": HALF, "mlp_only_layers": []}
-    model = shapes_of("qwen3_moe", **experts)
+    model = shapes_of("qwen3_moe", **EXPERTS)
     # 6 experts over 4 ranks: the first ones have two of them.
     of_experts = [p for name, p in model.named_parameters() if ".experts." in name]
     assert {p.shape[0] for p in of_experts} == {6}
@@ -97,10 +97,13 @@ def test_the_ranks_of_a_cpu_share_the_main_memory_of_their_host(offload):
         assert (what_lacks(model, Ranks(CPU, 2, 2, BF16, 100, offload), room) is None) == fits
 
 
+@pytest.mark.parametrize(("kind", "settings"), [("llama", {}), ("qwen3_moe", EXPERTS)], ids=["llama", "qwen3_moe"])
 @pytest.mark.parametrize(("ranks", "reads_it_whole"), [(1, True), (4, False)])
-def test_main_memory_has_room_for_the_whole_model_where_one_rank_reads_it(monkeypatch, ranks, reads_it_whole):
+def test_main_memory_has_room_for_the_whole_model_where_one_rank_reads_it(
+    monkeypatch, ranks, reads_it_whole, kind, settings
+):
     # The state of an adapter is small.
-    model, gpu = shapes_of(lora=ADAPTER), SimpleNamespace(total_memory=1 << 40)
+    model, gpu = shapes_of(kind, ADAPTER, **settings), SimpleNamespace(total_memory=1 << 40)
     read = 2 * sum(each.numel() for each in model.parameters())
     assert read > sum(main_memory(model, ranks, BF16, offload=False).values()) * ranks
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
@@ -157,3 +160,30 @@ def test_a_sequence_that_does_not_fit_is_refused_before_a_pass_with_its_length_t
     assert (caught.value.kind, caught.value.retryable) == ("DoesNotFit", False)
     # The same trainer goes on with sequences that fit.
     assert trainer.train_step(run.request(base, two_groups()), Progress())["skipped"] is None
+
+
+def test_what_a_models_passes_keep_is_counted_once_however_many_steps_have_a_sequence_longer_than_a_pack(
+    make_run, monkeypatch
+):
+    counted = []
+
+    def count(model, dtype):
+        counted.append(model)
+        return kept_by_layers(model, dtype)
+
+    monkeypatch.setattr(activations, "kept_by_layers", count)
+    run, trainer = make_run(), Trainer(CPU, 64)
+    parent = run.base(trainer)["checkpoint"]
+    for version in (1, 2, 3):
+        long = [row([3] * 20, [5 + i] * (80 + version), i, "g", f"t{i}") for i in range(2)]
+        made = trainer.train_step(run.request(parent, long, version), Progress())
+        parent = made["checkpoint"]
+        assert made["metrics"]["actor/updates"] == 1
+    assert len(counted) == 1
+    # Another sum of the same model counts nothing again; another dtype and another model do.
+    (model,) = counted
+    Passes(model, F32, recompute=True)
+    Passes(model, BF16, recompute=True)
+    assert len(counted) == 2
+    Passes(shapes_of(), BF16, recompute=True)
+    assert len(counted) == 3

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedModel
 
 from ..lora import Lora
 from ..optimizer import FlatAdamW
 from ..policy import Policy, layers_of
-from .fit import LEAST_TOKENS, Ranks, main_memory_room, require_room, total_main_memory
+from .fit import LEAST_TOKENS, Ranks, main_memory_room, require_room, total_main_memory, without_memory
 from .sharded_adamw import ShardedAdamW
 from .sharded_policy import ShardedPolicy
 from .world import World
@@ -36,6 +37,10 @@ class Placement:
     offload: bool = False
     recompute: bool = False
     pack_tokens: int = 0
+    # The model of each policy `without_memory`.
+    _shapes: WeakKeyDictionary[Policy, PreTrainedModel] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
 
     @property
     def is_sharded(self) -> bool:
@@ -58,24 +63,26 @@ class Placement:
             is_sequence=is_sequence,
         )
 
-    def require_sequence(self, config: PreTrainedConfig, lora: Lora | None, tokens: int) -> None:
+    def require_sequence(self, policy: Policy, tokens: int) -> None:
         """Raises `DoesNotFit` when a sequence, which is never split, is longer than a pack and needs too much memory.
 
         What the loaded model occupies is part of the sum, so the memory is that of the whole machine.
         """
         if tokens > self.pack_tokens:
-            require_room(config, lora, self.ranks(tokens, is_sequence=True), self.world, total_main_memory())
+            ranks = self.ranks(tokens, is_sequence=True)
+            require_room(self._shapes[policy], ranks, self.world, total_main_memory())
 
     def policy(self, folder: Path, lora: Lora | None = None) -> Policy:
         """Loads the model of `folder` and adds the adapter. Raises `DoesNotFit` when the memory is too small for it."""
-        config = AutoConfig.from_pretrained(folder)
-        require_room(config, lora, self.ranks(min(LEAST_TOKENS, self.pack_tokens)), self.world, main_memory_room())
+        shapes = without_memory(AutoConfig.from_pretrained(folder), lora)
+        require_room(shapes, self.ranks(min(LEAST_TOKENS, self.pack_tokens)), self.world, main_memory_room())
         if self.is_sharded:
             policy: Policy = ShardedPolicy(folder, self.device, self.world, self.dtype, offload=self.offload, lora=lora)
         else:
             policy = Policy(folder, self.device, self.dtype, lora)
         if self.recompute:
             recompute_layers(policy.model)
+        self._shapes[policy] = shapes
         return policy
 
     def optimizer(self, policy: Policy) -> Optimizer:

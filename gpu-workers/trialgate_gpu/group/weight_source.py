@@ -1,14 +1,18 @@
-"""Reads a model's weights for its ranks, one tensor at a time where its files have them as the model does.
+"""Reads a model's weights for its ranks, one at a time.
 
-Otherwise transformers loads the whole model into the main memory of rank 0: where the files have another dtype than the
-configuration says, or tensors that transformers joins, such as the experts of a mixture.
+Tensors that transformers joins when it loads a model, such as the experts of a mixture, are joined here by its own
+rules, those of one weight at a time. Otherwise transformers loads the whole model into the main memory of rank 0: where
+it divides a tensor of the files, or they are quantized or no safetensors.
 """
 
 from __future__ import annotations
 
+import copy
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -16,12 +20,23 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import (
+    WeightConverter,
+    WeightRenaming,
+    build_glob_alternation,
+    dot_natural_key,
+    rename_source_key,
+)
 
 from ..attention import register
 from ..errors import GpuWorkerError
 from ..lora import ADAPTER_PARTS, Lora, add_adapter
 from ..policy import load_model
-from ..tensor_file import DTYPES, read_tensor
+from ..tensor_file import DTYPES
+
+# Numbers that a cast turns into each other. A quantized tensor needs more.
+FLOATS = {name for dtype, name in DTYPES.items() if dtype.is_floating_point}
 
 
 class WeightSource(Protocol):
@@ -47,37 +62,90 @@ class _Loaded:
         return self._weights[name].detach()
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """A tensor of the files."""
+
+    file: Path
+    shape: list[int]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How a weight is made of the files' tensors: `converter` joins `sources`, names with its patterns for them.
+
+    Without a converter there is one source, which is the weight.
+    """
+
+    converter: WeightConverter | None
+    sources: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def make(self, name: str, tensors: dict[str, torch.Tensor], model: PreTrainedModel) -> torch.Tensor:
+        """Makes the weight. Takes the sources out of `tensors`, so that they do not stay in memory beside it."""
+        if self.converter is None:
+            return tensors.pop(self.sources[0][0])
+        converter = copy.deepcopy(self.converter)
+        for source, pattern in self.sources:
+            converter.add_tensor(name, source, pattern, tensors.pop(source))
+        made = converter.convert(name, model=model, config=model.config)
+        if list(made) != [name]:
+            raise ValueError(f"the files' tensors of {name} have other weights in them too")
+        return made[name][0] if isinstance(made[name], list) else made[name]
+
+
 class _Files:
     """`model` has its buffers; its parameters are on the device `meta`."""
 
-    def __init__(self, model: PreTrainedModel, stored: dict[str, Path], lora: Lora | None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, stored: dict[str, _Stored], recipes: dict[str, _Recipe], lora: Lora | None
+    ) -> None:
         if lora is not None:
             _put_on_cpu(model)
             add_adapter(model, lora)
-        self._stored = stored
+        self._model, self._stored, self._recipes = model, stored, recipes
         self._weights = dict(model.named_parameters())
-        self.dtypes = {name: each.dtype for name, each in self._weights.items()}
+        self.dtypes = {name: _dtype_of(model, name, each) for name, each in self._weights.items()}
         self.buffers = {
-            name: self._read(name).to(each.dtype) if _name_in_files(name) in stored else each
+            name: self._read(name, _dtype_of(model, name, each)) if _name_in_model(name) in recipes else each
             for name, each in model.named_buffers()
         }
 
     def weight(self, name: str) -> torch.Tensor:
         if any(part in name for part in ADAPTER_PARTS):
             return self._weights[name].detach()
-        return self._read(name)
+        return self._read(name, self.dtypes[name])
 
-    def _read(self, name: str) -> torch.Tensor:
-        name = _name_in_files(name)
-        try:
-            return read_tensor(self._stored[name], name)
-        except (SafetensorError, OSError) as error:
-            what = f"{self._stored[name]} cannot be read: {error}"
-            raise GpuWorkerError("BadModel", f"{what}; download it again or choose another model") from error
+    def _read(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        name = _name_in_model(name)
+        recipe = self._recipes[name]
+        of_files: dict[Path, list[str]] = defaultdict(list)
+        for source, _ in recipe.sources:
+            of_files[self._stored[source].file].append(source)
+        tensors: dict[str, torch.Tensor] = {}
+        for path, sources in of_files.items():
+            try:
+                with safe_open(path, "pt") as file:
+                    tensors |= {source: file.get_tensor(source).to(dtype) for source in sources}
+            except (SafetensorError, OSError) as error:
+                what = f"{path} cannot be read: {error}"
+                raise GpuWorkerError("BadModel", f"{what}; download it again or choose another model") from error
+        return recipe.make(name, tensors, self._model)
 
 
-def _name_in_files(name: str) -> str:
+def _name_in_model(name: str) -> str:
+    """Returns the name that a parameter of a model with an adapter has without it."""
     return name.replace(".base_layer.", ".")
+
+
+def _dtype_of(model: PreTrainedModel, name: str, tensor: torch.Tensor) -> torch.dtype:
+    """Returns the dtype that transformers gives a tensor: some stay in float32 in any case."""
+    plan = model._get_dtype_plan(model.config.dtype)
+    if not plan or any(part in name for part in ADAPTER_PARTS):
+        return tensor.dtype
+    pattern, dtypes, _ = build_glob_alternation(list(plan))
+    found = pattern.search(_name_in_model(name))
+    return plan[dtypes[found.lastgroup]] if found else tensor.dtype
 
 
 def weight_source(folder: Path, config: PreTrainedConfig, lora: Lora | None) -> WeightSource:
@@ -86,31 +154,62 @@ def weight_source(folder: Path, config: PreTrainedConfig, lora: Lora | None) -> 
         model = AutoModelForCausalLM.from_config(config, dtype=config.dtype, attn_implementation=register())
     try:
         stored = _stored_tensors(folder)
-        if all(_is_stored(each, name, stored) for name, each in model.named_parameters()):
-            return _Files(model.eval(), stored, lora)
-    except (SafetensorError, OSError, ValueError, KeyError):
+        recipes = _recipes(model, stored)
+        if all(_can_be_made(model, name, recipes.get(name), stored) for name, _ in model.named_parameters()):
+            return _Files(model.eval(), stored, recipes, lora)
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError):
         # transformers says what is wrong with the files.
         pass
     return _Loaded(folder, lora)
 
 
-def _stored_tensors(folder: Path) -> dict[str, Path]:
-    """Returns the file of each tensor that transformers would load. Others in the folder are not part of the model."""
+def _stored_tensors(folder: Path) -> dict[str, _Stored]:
+    """Returns the tensors that transformers would load. Others in the folder are not part of the model."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.exists():
-        with safe_open(whole, "pt") as file:
-            return dict.fromkeys(file.keys(), whole)
+        return _tensors_of(whole)
     if not index.exists():
         return {}
-    return {name: folder / file for name, file in json.loads(index.read_text())["weight_map"].items()}
+    weight_map = json.loads(index.read_text())["weight_map"]
+    found = {file: _tensors_of(folder / file) for file in sorted(set(weight_map.values()))}
+    return {name: found[file][name] for name, file in weight_map.items()}
 
 
-def _is_stored(parameter: torch.Tensor, name: str, stored: dict[str, Path]) -> bool:
-    if name not in stored:
+def _tensors_of(path: Path) -> dict[str, _Stored]:
+    with safe_open(path, "pt") as file:
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        return {name: _Stored(path, part.get_shape(), part.get_dtype()) for name, part in parts.items()}
+
+
+def _recipes(model: PreTrainedModel, stored: dict[str, _Stored]) -> dict[str, _Recipe]:
+    """Returns how transformers makes each weight and buffer of `model` (`convert_and_load_state_dict_in_model`)."""
+    of_model = model.state_dict()
+    transforms = get_model_conversion_mapping(model)
+    renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
+    converters = [each for each in transforms if isinstance(each, WeightConverter)]
+    of_pattern = {pattern: each for each in converters for pattern in each.source_patterns}
+    recipes: dict[str, _Recipe] = {}
+    for source in sorted(stored, key=dot_natural_key):
+        prefix = model.base_model_prefix
+        name, pattern = rename_source_key(source, renamings, converters, prefix, of_model)
+        if name not in of_model and source in of_model:
+            name, pattern = source, None
+        if name in of_model:
+            recipes.setdefault(name, _Recipe(of_pattern.get(pattern))).sources.append((source, pattern))
+    return recipes
+
+
+def _can_be_made(model: PreTrainedModel, name: str, recipe: _Recipe | None, stored: dict[str, _Stored]) -> bool:
+    """Returns False where a parameter needs more than to read its sources, to cast them, and to join them."""
+    if recipe is None or (recipe.converter is None and len(recipe.sources) > 1):
         return False
-    with safe_open(stored[name], "pt") as file:
-        found = file.get_slice(name)
-        return (found.get_shape(), found.get_dtype()) == (list(parameter.shape), DTYPES[parameter.dtype])
+    parameter, sources = model.get_parameter(name), {source: stored[source] for source, _ in recipe.sources}
+    dtypes = {each.dtype for each in sources.values()}
+    # Without a dtype in the configuration that of the files counts.
+    if dtypes != {DTYPES[parameter.dtype]} and (model.config.dtype is None or not dtypes <= FLOATS):
+        return False
+    shapes = {source: torch.empty(each.shape, dtype=parameter.dtype, device="meta") for source, each in sources.items()}
+    return recipe.make(name, shapes, model).shape == parameter.shape
 
 
 def _put_on_cpu(model: nn.Module) -> None:

@@ -1,16 +1,18 @@
 """Tests that weights that are read one at a time are those that transformers loads."""
 
 import json
+from weakref import ref
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 from conftest import make_tiny_model
 
 from ..errors import GpuWorkerError
-from ..families_test import TRAINED, make
+from ..families_test import MIXTURES, TRAINED, make
 from ..lora import Lora
 from . import weight_source as module
 from .weight_source import weight_source
@@ -42,10 +44,66 @@ def test_each_weight_is_read_alone_and_none_stays_in_memory(tmp_path, tied, lora
     assert of_adapter <= held < of_adapter + 200
 
 
+@pytest.mark.parametrize("lora", [None, ADAPTER], ids=["all weights", "LoRA"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("name", TRAINED)
-def test_every_family_gets_the_weights_and_buffers_that_transformers_loads(tmp_path, name, dtype):
-    assert_equal(*both(make(tmp_path / "model", name, TRAINED[name], dtype)))
+def test_every_family_gets_the_weights_and_buffers_that_transformers_loads(tmp_path, name, dtype, lora):
+    read, loaded = both(make(tmp_path / "model", name, TRAINED[name], dtype), lora)
+    assert not isinstance(read, module._Loaded)
+    assert_equal(read, loaded)
+
+
+class Watched:
+    """Notes each tensor that is read of a file, and which of them are in memory."""
+
+    def __init__(self):
+        self.names, self._tensors = [], []
+
+    def alive(self):
+        return sum(tensor() is not None for tensor in self._tensors)
+
+    def open(self, *given):
+        watched = self
+
+        class File:
+            def __enter__(self):
+                self.file = safe_open(*given)
+                return self
+
+            def __exit__(self, *_):
+                del self.file
+
+            def get_tensor(self, name):
+                tensor = self.file.get_tensor(name)
+                watched.names.append(name)
+                watched._tensors.append(ref(tensor))
+                return tensor
+
+        return File()
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_of_a_mixture_the_tensors_of_one_weight_are_in_memory_at_a_time_and_each_is_read_once(
+    tmp_path, monkeypatch, name
+):
+    folder = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)
+    read = weight_source(folder, AutoConfig.from_pretrained(folder), None)
+    watched = Watched()
+    monkeypatch.setattr(module, "safe_open", watched.open)
+    most = 0
+    for weight, each in read._weights.items():
+        assert each.is_meta and watched.alive() == 0
+        before = len(watched.names)
+        made = read.weight(weight)
+        # What has been joined does not stay beside the result.
+        assert watched.alive() <= 1 and made.shape == each.shape
+        most = max(most, len(watched.names) - before)
+        del made
+    experts = 1 if name == "gpt_oss" else 2 * TRAINED[name]["num_experts"]
+    assert most == experts
+    assert len(set(watched.names)) == len(watched.names)
+    in_files = load_file(folder / "model.safetensors")
+    assert in_files.keys() - set(watched.names) <= {each for each in in_files if each.endswith("_bias")}
 
 
 def test_a_file_that_is_not_part_of_the_model_gives_no_weights(tmp_path):
@@ -86,10 +144,43 @@ def test_a_file_that_cannot_be_read_any_more_is_a_bad_model(tmp_path):
     assert (caught.value.kind, caught.value.retryable) == ("BadModel", False)
 
 
-def test_files_of_another_dtype_than_the_configuration_says_are_loaded_by_transformers(tmp_path):
-    folder = make_tiny_model(tmp_path / "model")
+def with_config(folder, **changes):
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"dtype": "float32"}))
-    read, loaded = both(folder)
-    assert isinstance(read, module._Loaded)
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["llama", "llama with a tied head", *MIXTURES])
+@pytest.mark.parametrize(("stored", "said"), [(torch.bfloat16, "float32"), (torch.float32, "bfloat16")], ids=str)
+def test_files_of_another_dtype_than_the_configuration_says_are_read_and_cast_a_weight_at_a_time(
+    tmp_path, name, stored, said
+):
+    read, loaded = both(with_config(make(tmp_path / "model", name, TRAINED[name], stored), dtype=said))
+    assert not isinstance(read, module._Loaded)
     assert_equal(read, loaded)
+
+
+def test_files_without_a_dtype_in_the_configuration_are_loaded_by_transformers_unless_theirs_is_the_default(tmp_path):
+    for dtype, is_whole in ((torch.bfloat16, True), (torch.float32, False)):
+        read, loaded = both(with_config(make(tmp_path / str(dtype), "llama", {}, dtype), dtype=None))
+        assert isinstance(read, module._Loaded) == is_whole
+        assert_equal(read, loaded)
+
+
+def test_weights_that_transformers_keeps_in_float32_stay_in_it(tmp_path):
+    # Of gpt_oss these are the norms, where the model is in float16.
+    folder = make(tmp_path / "model", "gpt_oss", TRAINED["gpt_oss"])
+    read, loaded = both(with_config(folder, dtype="float16"))
+    assert not isinstance(read, module._Loaded)
+    assert read.dtypes["model.norm.weight"] == torch.float32
+    assert_equal(read, loaded)
+
+
+def test_a_mixture_whose_files_lack_an_expert_is_refused_with_its_weights(tmp_path):
+    folder = make(tmp_path / "model", "qwen3_moe", TRAINED["qwen3_moe"], torch.bfloat16)
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.experts.2.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(GpuWorkerError, match=r"cannot be loaded .*cut short") as caught:
+        weight_source(folder, AutoConfig.from_pretrained(folder), None)
+    assert caught.value.kind == "BadModel"
