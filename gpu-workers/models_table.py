@@ -31,6 +31,7 @@ class Family(NamedTuple):
 
 
 MULTIPLIERS = {"logits_scaling": 8.0, "embedding_multiplier": 12.0, "residual_multiplier": 0.22}
+CONVERTED = ", converted to bfloat16"
 SAME = "same, before and after a publication"
 TRAINED = {
     "llama": Family("Llama 2 and 3, SmolLM2, Yi", "same (the bundled model)"),
@@ -38,19 +39,19 @@ TRAINED = {
     "qwen3": Family("Qwen3 0.6B to 32B"),
     "qwen3_moe": Family("Qwen3 30B-A3B, 235B-A22B", SAME),
     "mistral": Family("Mistral 7B"),
-    "ministral3": Family("Ministral 3"),
+    "ministral3": Family("Ministral 3 in bfloat16"),
     "mixtral": Family("Mixtral 8x7B, 8x22B", SAME),
     "gemma": Family("Gemma 2B, 7B"),
     "gemma2": Family(
         "Gemma 2 2B, 9B, 27B", "differs by 0.2 nats: vLLM 0.32's attention for CPUs caps its logits otherwise"
     ),
     "gemma3_text": Family("Gemma 3 270M, 1B", SAME),
-    "gemma4_text": Family("the language model of Gemma 4 alone"),
+    "gemma4_text": Family("the language model of Gemma 4 alone", settings={"final_logit_softcapping": 30.0}),
     "gpt_oss": Family(
-        "gpt-oss 20b, 120b",
+        f"gpt-oss 20b, 120b{CONVERTED}",
         "same before a publication; vLLM 0.32 does not load the experts again, so the canary refuses it",
     ),
-    "deepseek_v3": Family("DeepSeek V3, R1", "differs by 0.14 nats: vLLM 0.32's latent attention for CPUs"),
+    "deepseek_v3": Family(f"DeepSeek V3, R1{CONVERTED}", "differs by 0.14 nats: vLLM 0.32's latent attention for CPUs"),
     "glm": Family("GLM-4 9B (chat)"),
     "glm4": Family("GLM-4 0414 9B, 32B"),
     "glm4_moe": Family("GLM-4.5, GLM-4.6", SAME),
@@ -68,7 +69,7 @@ TRAINED = {
     "ernie4_5": Family("ERNIE 4.5 0.3B"),
     "exaone4": Family("EXAONE 4.0"),
     "seed_oss": Family("Seed-OSS 36B"),
-    "minimax_m2": Family("MiniMax-M2"),
+    "minimax_m2": Family(f"MiniMax-M2{CONVERTED}"),
     "gpt2": Family("GPT-2"),
     "starcoder2": Family("StarCoder2"),
     "hyperclovax": Family("HyperCLOVA X SEED", SAME, {"logits_scaling": 0.125}),
@@ -103,7 +104,7 @@ COLUMNS = (
     "logits",
     "packed, alone, transformers",
     "gradient",
-    "ranks",
+    "FSDP2 on one rank",
     "LoRA",
     "vLLM has it",
     "log-probabilities of vLLM on a CPU",
@@ -141,7 +142,7 @@ def _columns(kind: str, found: Finding) -> list[str]:
         " and ".join(shape) or "plain",
         "equal",
         "equal",
-        "yes" if deviations.ranks_gradient is not None and deviations.ranks_gradient <= TOLERANCE else "one",
+        "equal" if deviations.ranks_gradient is not None and deviations.ranks_gradient <= TOLERANCE else "no",
         targets if adapted else "differs",
         {True: "yes", False: "not of its own", None: "not installed"}[found.vllm],
     ]

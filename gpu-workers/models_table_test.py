@@ -30,6 +30,8 @@ def test_the_page_says_of_a_family_in_vllm_what_is_tested_there():
 @pytest.mark.processes
 @pytest.mark.parametrize("table", TABLES)
 def test_the_page_has_the_table_that_the_check_of_small_models_makes(table):
+    # A column says what the installed vLLM has.
+    pytest.importorskip("vllm.version")
     assert on_page(table) == TABLES[table]()
 
 

@@ -26,7 +26,7 @@ export function register(root: Command): void {
         if (found.reason === null)
           console.log(
             found.deviations === null
-              ? `${model}: nothing in its configuration speaks against training it; no small model was tried`
+              ? `${model}: nothing in its configuration speaks against training it; ${found.not_run === null ? 'no small model was tried' : 'a small model was tried and did not run'}`
               : `${model} can be trained`,
           );
         for (const line of describe(found)) console.log(line);

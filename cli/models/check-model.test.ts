@@ -7,6 +7,7 @@ import { temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { EXIT } from '../exit.ts';
 import { INSTALLS } from '../folders.ts';
 import { main } from '../main.ts';
+import { describe } from './check-model.ts';
 
 const withPython = test.skipIf(!existsSync(INSTALLS.python));
 const GEMMA = { model_type: 'gemma2', num_hidden_layers: 4, hidden_size: 64, intermediate_size: 64, vocab_size: 128 };
@@ -44,6 +45,7 @@ withPython(
     expect(out).toMatch(/family +gemma2 \(Gemma2ForCausalLM\), [\d,]+ parameters/);
     expect(out).toMatch(/attention +2 layers of sliding_attention, 2 layers of full_attention, with a window of 4096/);
     expect(out).toMatch(/head .*logits capped at 30/);
+    expect(out).toMatch(/ranks +FSDP2 divides it: checked with one rank, .* by (0|\d\.\de-\d+) of the norm/);
     expect(out).toMatch(
       /small model +log-probabilities in packs .* by (0|\d\.\de-\d+) nats.* of an adapter by \d\.\de-\d+/,
     );
@@ -85,6 +87,46 @@ withPython('a folder without a configuration and a name that nobody has are refu
   expect(hub.asked).toHaveLength(1);
   expect(unknown.code).toBe(EXIT.badInput);
   expect(unknown.err).toContain('there is no model someone/unlike-any-other-name');
+});
+
+withPython('a hub that fails when it is asked for the configuration ends with exit code 3', async () => {
+  await using folder = await temporaryHome();
+  for (const name of ['HF_HOME', 'HF_HUB_CACHE']) vi.stubEnv(name, undefined);
+  vi.stubEnv('HF_HUB_OFFLINE', '1');
+  const { code, err } = await checked(folder.home, 'org/gemma');
+  expect(code).toBe(EXIT.missingPrerequisite);
+  expect(err).toMatch(/^error: /);
+});
+
+withPython('a small model that was tried and did not run is not called untried', async () => {
+  await using folder = await temporaryHome();
+  const model = await configured(join(folder.home, 'granite'), {
+    model_type: 'granitemoehybrid',
+    num_hidden_layers: 2,
+    layer_types: ['attention', 'attention'],
+  });
+  const { code, out } = await checked(folder.home, model);
+  expect(code).toBe(EXIT.done);
+  expect(out).toContain('a small model was tried and did not run');
+  expect(out).toMatch(/small model +no small model of its configuration runs \(\w+: .*[^:]\)/);
+});
+
+test('a deviation that is not finite is said in words', () => {
+  const deviations = {
+    packed_alone: null,
+    alone_eager: 0,
+    gradient: null,
+    ranks_gradient: null,
+    lora_gradient: null,
+    no_ranks: null,
+  };
+  const lines = describe({
+    ...{ model: 'm', reason: 'why', family: 'llama', architecture: null, parameters: 1, attention: {}, window: null },
+    ...{ experts: null, logit_scale: null, logit_cap: null, tied_head: null, lora: null, vllm: null, not_run: null },
+    deviations,
+  }).join('\n');
+  expect(lines).toContain('differ from those alone by a number that is not finite nats');
+  expect(lines).toContain('ranks        one alone: its gradient differs by a number that is not finite');
 });
 
 withPython('a downloaded model is found by its name in the deployment’s cache', async () => {

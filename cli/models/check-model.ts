@@ -11,6 +11,9 @@ import { requireModel } from './require-model.ts';
 /** The exit code of `gpu-workers/trialgate_gpu/examine_model.py` for a model without a configuration. */
 const MISSING = 3;
 
+/** Its exit code when the hub cannot be asked. */
+const UNREACHABLE = 4;
+
 /** What `examine_model.py` finds; its `Finding` says what each key means. */
 const findingSchema = z.object({
   model: z.string(),
@@ -28,11 +31,12 @@ const findingSchema = z.object({
   vllm: z.boolean().nullable(),
   deviations: z
     .object({
-      packed_alone: z.number(),
-      alone_eager: z.number(),
-      gradient: z.number(),
+      packed_alone: z.number().nullable(),
+      alone_eager: z.number().nullable(),
+      gradient: z.number().nullable(),
       ranks_gradient: z.number().nullable(),
       lora_gradient: z.number().nullable(),
+      no_ranks: z.string().nullable(),
     })
     .nullable(),
   not_run: z.string().nullable(),
@@ -44,7 +48,7 @@ type Deviations = NonNullable<Finding['deviations']>;
  * Asks the trainer whether it can train a model. Its weights are not read; of a model on a hub only the configuration is downloaded.
  * @param model a folder, an installed model or a name on Hugging Face
  * @param run compare a small random model of the same configuration with plain PyTorch
- * @throws TrialgateError `bad_input` when there is no such model, `missing_prerequisite` when the trainer is not installed
+ * @throws TrialgateError `bad_input` when there is no such model, `missing_prerequisite` when the trainer is not installed or the hub cannot be asked
  */
 export async function checkModel(
   model: string,
@@ -64,6 +68,7 @@ export async function checkModel(
   if (!run) command.push('--no-run');
   const { code, stdout, stderr } = await capture(command, signal, { PYTHONPATH: INSTALLS.gpuWorkers });
   if (code === MISSING) throw new TrialgateError('bad_input', lastLine(stdout));
+  if (code === UNREACHABLE) throw new TrialgateError('missing_prerequisite', lastLine(stdout));
   if (code !== 0) throw new Error(`the check of ${model} ended with code ${code}: ${lastLine(stderr)}`);
   return findingSchema.parse(JSON.parse(lastLine(stdout)));
 }
@@ -103,16 +108,20 @@ function vllm(has: boolean | null): string {
     : 'the installed vLLM has no code of its own for the architecture, and may run it with that of transformers';
 }
 
-const short = (value: number): string => (value === 0 ? '0' : value.toExponential(1));
+/** A number that is not finite comes as null. */
+function short(value: number | null): string {
+  if (value === null) return 'a number that is not finite';
+  return value === 0 ? '0' : value.toExponential(1);
+}
 
 /** The largest deviation of a gradient, relative to its norm, that is rounding. */
 const ROUNDING = 1e-3;
 
-function ranks({ ranks_gradient }: Deviations): string {
-  if (ranks_gradient === null) return 'one alone: they cannot divide it';
-  if (ranks_gradient > ROUNDING)
+function ranks({ ranks_gradient, no_ranks }: Deviations): string {
+  if (no_ranks !== null) return no_ranks;
+  if (ranks_gradient === null || ranks_gradient > ROUNDING)
     return `one alone: its gradient differs by ${short(ranks_gradient)} when it is divided`;
-  return `several can train it: its gradient, divided, differs by ${short(ranks_gradient)} of the norm`;
+  return `FSDP2 divides it: checked with one rank, whose gradient differs by ${short(ranks_gradient)} of the norm`;
 }
 
 function small({ packed_alone, alone_eager, gradient, lora_gradient }: Deviations): string {

@@ -13,6 +13,10 @@ CONFIG = "config.json"
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 
 
+class HubError(GpuWorkerError):
+    """The hub could not be asked, so nobody knows whether it has the model."""
+
+
 def find_model(model: str) -> Path:
     """Returns the model's folder. A Hugging Face name is downloaded into its cache first."""
     if (folder := _find_folder(model)) is not None:
@@ -45,7 +49,7 @@ def _find_folder(model: str) -> Path | None:
 def _download(name: str, config_into: Path | None = None) -> Path:
     """Downloads the model into its cache, or its configuration alone into a folder."""
     from huggingface_hub import hf_hub_download, snapshot_download
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError, RepositoryNotFoundError
 
     try:
         if config_into is not None:
@@ -55,12 +59,16 @@ def _download(name: str, config_into: Path | None = None) -> Path:
         raise GpuWorkerError(
             "MissingModel", f"Hugging Face has no model {name!r} (or asks for a login): {error}"
         ) from error
+    except RemoteEntryNotFoundError as error:
+        raise GpuWorkerError("MissingModel", f"Hugging Face's {name!r} has no {CONFIG}, so it is no model") from error
     except Exception as error:
+        first = next(iter(str(error).strip().splitlines()), "")
         offline = "HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE") else "is the network there?"
         what = (
-            f"model {name!r} is not in the local cache and could not be downloaded ({offline}): {type(error).__name__}"
+            f"model {name!r} is not in the local cache and could not be downloaded ({offline}): "
+            f"{type(error).__name__}: {first}"
         )
-        raise GpuWorkerError("MissingModel", f"{what}. Give a local folder as `model`, or download it first") from error
+        raise HubError("MissingModel", f"{what}. Give a local folder as `model`, or download it first") from error
 
 
 def link_files(source: Path, target: Path) -> list[str]:

@@ -4,7 +4,8 @@ python -m trialgate_gpu.examine_model MODEL [--name NAME] [--no-run]
 
 MODEL is a folder, or a name of which the configuration alone is downloaded; NAME is how messages call it. A small
 random model of the same configuration is compared with plain PyTorch, unless `--no-run`. The last line of the output is
-a `Finding` in JSON, or, with exit code 3, why there is no configuration.
+a `Finding` in JSON, with null for what is not finite. Or it is why there is no configuration: with exit code 3
+when there is no such model, with 4 when the hub could not be asked.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import logging
+import math
 import re
 import sys
 import tempfile
@@ -22,22 +23,25 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from .base import find_config
+from .base import HubError, find_config
+from .device import is_out_of_memory
 from .errors import GpuWorkerError
 from .gradient_check import gradient_deviation, sharded_deviation
 from .logit_shape import LogitShape
 from .lora import ALL_LINEAR, Lora, add_adapter
-from .outline import outline
+from .outline import first_sentence, outline
 from .policy import Policy
 from .self_check import differences, fault_in
 from .small_model import small_config, write_small
 
 MISSING = 3
+UNREACHABLE = 4
 CPU = torch.device("cpu")
-# In float32 sound small models differ by less than 1e-5.
+# In float32 nearly all sound small models differ by less than 1e-5.
 TOLERANCE = 1e-3
 
 
@@ -45,7 +49,7 @@ TOLERANCE = 1e-3
 class Deviations:
     """Of a small model in float32: the largest differences of log-probabilities, in nats, and of gradients, relative to
     their norm. `lora_gradient` is None when the model can have no adapter. `ranks_gradient` is that of the model as
-    ranks divide it, and None when they cannot.
+    FSDP2 divides it, over one rank; it is None when that failed, and `no_ranks` says why.
     """
 
     packed_alone: float
@@ -53,16 +57,19 @@ class Deviations:
     gradient: float
     ranks_gradient: float | None
     lora_gradient: float | None
+    no_ranks: str | None = None
 
     @property
     def fault(self) -> str | None:
+        if not math.isfinite(self.packed_alone + self.alone_eager):
+            return "in a small random model of its configuration, log-probabilities are not finite"
         if why := fault_in({"packed_alone": self.packed_alone, "alone_eager": self.alone_eager}, TOLERANCE):
             return f"in a small model of its configuration, {why}"
-        worst = max(self.gradient, self.lora_gradient or 0.0)
-        if not worst <= TOLERANCE:
-            return (
-                f"the gradient of a small model of its configuration differs from autograd's by {worst:.2g} of its norm"
-            )
+        for part, size in (("gradient", self.gradient), ("gradient of an adapter", self.lora_gradient)):
+            if size is None or size <= TOLERANCE:
+                continue
+            how = f"differs from autograd's by {size:.2g} of its norm" if math.isfinite(size) else "is not finite"
+            return f"the {part} of a small model of its configuration {how}"
         return None
 
 
@@ -138,17 +145,23 @@ def _targets(model: PreTrainedModel) -> list[str] | None:
     linear = {
         name.rsplit(".", 1)[-1] for name, part in model.named_modules() if type(part) is nn.Linear and part is not head
     }
-    for targets in (ALL_LINEAR, sorted(linear)):
-        try:
-            add_adapter(copy.deepcopy(model), _small_lora(targets))
-        except GpuWorkerError:
-            continue
-        return [targets] if isinstance(targets, str) else targets
-    return None
+    if _takes(model, [ALL_LINEAR]):
+        return [ALL_LINEAR]
+    # A name may be that of a router too, which can have no adapter.
+    alone = [name for name in sorted(linear) if _takes(model, [name])]
+    return alone if alone and _takes(model, alone) else None
 
 
-def _small_lora(targets: list[str] | str) -> Lora:
-    return Lora(4, 8.0, ALL_LINEAR if targets in (ALL_LINEAR, [ALL_LINEAR]) else targets, 0)
+def _takes(model: PreTrainedModel, targets: list[str]) -> bool:
+    try:
+        add_adapter(copy.deepcopy(model), _small_lora(targets))
+    except GpuWorkerError:
+        return False
+    return True
+
+
+def _small_lora(targets: list[str]) -> Lora:
+    return Lora(4, 8.0, ALL_LINEAR if targets == [ALL_LINEAR] else targets, 0)
 
 
 def _attention(config: PretrainedConfig) -> dict[str, int]:
@@ -183,38 +196,53 @@ def _with_deviations(found: Finding, config: PretrainedConfig) -> Finding:
             with torch.no_grad(), policy.eager():
                 policy.logits(torch.arange(8))
         except Exception as error:
-            first = next(iter(str(error).strip().splitlines()), "")
-            return replace(found, not_run=f"no small model of its configuration runs ({type(error).__name__}: {first})")
+            if is_out_of_memory(error):
+                raise
+            why = f"{type(error).__name__}: {first_sentence(error)}"
+            return replace(found, not_run=f"no small model of its configuration runs ({why})")
         try:
             deviations = _deviations(policy, folder, found.lora)
         except Exception as error:
-            first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            return replace(
-                found, reason=_refusal(found, f"a small model of its configuration fails in this trainer ({first})")
-            )
+            # Without memory for it, nothing is known of the model.
+            if is_out_of_memory(error):
+                raise
+            why = f"a small model of its configuration fails in this trainer ({first_sentence(error)})"
+            return replace(found, reason=_refusal(found, why))
     why = deviations.fault
+    names = LogitShape.settings_of(config.get_text_config())
+    if why and names and deviations.alone_eager > TOLERANCE:
+        why += f" (the trainer applies its `{'`, `'.join(names)}`; remove from `config.json` what the family does not)"
     return replace(found, deviations=deviations, reason=_refusal(found, why) if why else None)
 
 
 def _deviations(policy: Policy, folder: Path, targets: list[str] | None) -> Deviations:
     nats = differences(policy)
-    gradients = {"gradient": gradient_deviation(policy), "ranks_gradient": _of_ranks(policy, folder)}
+    of_ranks, no_ranks = _of_ranks(policy, folder)
+    found = Deviations(**nats, gradient=gradient_deviation(policy), ranks_gradient=of_ranks, lora_gradient=None)
+    found = replace(found, no_ranks=no_ranks)
     if targets is None:
-        return Deviations(**nats, **gradients, lora_gradient=None)
+        return found
     adapted = Policy(folder, CPU, torch.float32, _small_lora(targets))
     # The first adapter changes nothing, so half of its gradient would be 0.
     torch.nn.init.normal_(adapted.master, std=0.1, generator=torch.Generator().manual_seed(0))
     adapted.refresh()
-    return Deviations(**nats, **gradients, lora_gradient=gradient_deviation(adapted))
+    return replace(found, lora_gradient=gradient_deviation(adapted))
 
 
-def _of_ranks(policy: Policy, folder: Path) -> float | None:
-    """A model that ranks cannot divide is trained on one."""
+def _of_ranks(policy: Policy, folder: Path) -> tuple[float | None, str | None]:
+    """Returns the deviation, or why there is none. A model that FSDP2 does not divide is trained on one rank."""
     try:
-        return sharded_deviation(policy, folder)
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     except Exception as error:
-        logging.getLogger(__name__).warning("ranks cannot divide it: %s", error)
-        return None
+        return None, f"could not be tried here ({first_sentence(error)})"
+    try:
+        return sharded_deviation(policy, folder), None
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return None, f"one alone: FSDP2 does not divide it ({first_sentence(error)})"
+    finally:
+        dist.destroy_process_group()
 
 
 def _refusal(found: Finding, why: str) -> str:
@@ -232,8 +260,19 @@ def main() -> None:
             found = examine(find_config(given.model, Path(made)), given.name or given.model, run=not given.no_run)
         except GpuWorkerError as error:
             print(error)
-            sys.exit(MISSING)
-    print(json.dumps(asdict(found)))
+            sys.exit(UNREACHABLE if isinstance(error, HubError) else MISSING)
+    print(to_json(found))
+
+
+def to_json(found: Finding) -> str:
+    """Returns one line. JSON has no number that is not finite."""
+    given = asdict(found)
+    if deviations := given["deviations"]:
+        given["deviations"] = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in deviations.items()
+        }
+    return json.dumps(given, allow_nan=False)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ import torch
 from transformers import AutoConfig
 
 from . import attention, examine_model
-from .examine_model import MISSING, TOLERANCE, examine
+from .errors import GpuWorkerError
+from .examine_model import MISSING, TOLERANCE, UNREACHABLE, Deviations, Finding, examine, to_json
 from .families_test import REFUSED, SMALL, TRAINED, make
-from .logit_shape import LogitShape
+from .logit_shape import PLAIN, LogitShape
+from .policy import load_model
 from .small_model import small_config
 
 
@@ -53,13 +55,96 @@ def test_a_small_model_of_the_configuration_is_compared_with_plain_pytorch(tmp_p
     assert found.deviations.ranks_gradient < TOLERANCE / 10
 
 
-def test_a_model_that_ranks_cannot_divide_can_be_trained_on_one(tmp_path, monkeypatch):
-    def fail(*_):
-        raise RuntimeError("no way to divide it")
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("sharded_deviation", "one alone: FSDP2 does not divide it (no way)"),
+        ("dist.init_process_group", "could not be tried here (no way)"),
+    ],
+)
+def test_a_model_that_ranks_cannot_divide_can_be_trained_on_one_and_the_finding_says_why(
+    tmp_path, monkeypatch, where, why
+):
+    def fail(*_, **__):
+        raise RuntimeError("no way\nnor another")
 
-    monkeypatch.setattr(examine_model, "sharded_deviation", fail)
+    monkeypatch.setattr(f"{examine_model.__name__}.{where}", fail)
     found = examine(configured(tmp_path, "llama"), "llama")
-    assert (found.reason, found.deviations.ranks_gradient) == (None, None)
+    assert (found.reason, found.deviations.ranks_gradient, found.deviations.no_ranks) == (None, None, why)
+
+
+@pytest.mark.parametrize("where", ["write_small", "differences", "sharded_deviation"])
+def test_that_memory_ran_out_is_said_of_no_model(tmp_path, monkeypatch, where):
+    def fail(*_):
+        raise torch.OutOfMemoryError("full")
+
+    monkeypatch.setattr(examine_model, where, fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        examine(configured(tmp_path, "llama"), "llama")
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"packed_alone": NAN}, "log-probabilities are not finite"),
+        ({"alone_eager": NAN}, "log-probabilities are not finite"),
+        ({"gradient": NAN}, "the gradient of a small model of its configuration is not finite"),
+        ({"lora_gradient": NAN}, "the gradient of an adapter of a small model of its configuration is not finite"),
+        ({"lora_gradient": 0.5}, "the gradient of an adapter .* differs from autograd's by 0.5"),
+    ],
+)
+def test_a_deviation_that_is_not_finite_is_a_fault_and_null_in_the_output(changes, why):
+    sound = {name: 0.0 for name in ("packed_alone", "alone_eager", "gradient", "ranks_gradient", "lora_gradient")}
+    assert Deviations(**sound).fault is None
+    deviations = Deviations(**sound | changes)
+    assert re.search(why, deviations.fault)
+    assert "damaged" not in deviations.fault
+    ((name, value),) = changes.items()
+    assert json.loads(to_json(Finding("m", deviations=deviations)))["deviations"][name] == (
+        value if value == value else None
+    )
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "nanochat"])
+def test_the_small_model_of_a_family_with_a_cap_does_not_pass_without_the_cap(
+    tmp_path, monkeypatch, kind
+):
+    caps = {} if LogitShape.of(AutoConfig.for_model(kind)).cap else {"final_logit_softcapping": 30.0}
+    folder = configured(tmp_path, kind, **caps)
+    monkeypatch.setattr(LogitShape, "of", lambda _: PLAIN)
+    found = examine(folder, kind)
+    assert found.deviations.alone_eager > 10 * TOLERANCE
+    assert "its attention or its head is of another kind" in found.reason
+
+
+def test_a_leftover_setting_of_logits_that_the_family_does_not_apply_is_named(tmp_path):
+    found = examine(configured(tmp_path, "llama", logits_scaling=8.0), "llama")
+    assert "(the trainer applies its `logits_scaling`; remove from `config.json`" in found.reason
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "fp8", "mxfp4"])
+def test_a_model_with_quantized_weights_is_refused_with_their_form(tmp_path, method):
+    folder = changed(configured(tmp_path, "llama"), quantization_config={"quant_method": method})
+    assert f"its weights are quantized ({method}); convert them" in examine(folder, "q", run=False).reason
+
+
+@pytest.mark.parametrize("error", [ImportError("no kernels"), AttributeError("no such part")])
+def test_a_model_whose_loading_fails_in_a_library_is_a_bad_model(tmp_path, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
+    with pytest.raises(GpuWorkerError, match=str(error)) as caught:
+        load_model(tmp_path)
+    assert caught.value.kind == "BadModel"
+
+
+def test_where_all_linear_is_refused_the_names_that_can_have_an_adapter_are_given(tmp_path):
+    found = examine(configured(tmp_path, "deepseek_v3"), "deepseek", run=False)
+    assert found.lora == ["all-linear"] or {"o_proj", "q_b_proj"} <= set(found.lora)
 
 
 def test_a_model_whose_small_one_deviates_is_refused_with_what_deviates(tmp_path, monkeypatch):
@@ -76,12 +161,12 @@ def test_a_model_whose_small_one_deviates_is_refused_with_what_deviates(tmp_path
 
 def test_of_a_model_whose_small_one_does_not_even_run_in_transformers_no_more_is_said(tmp_path, monkeypatch):
     def fail(*_):
-        raise ValueError("no such size")
+        raise ValueError("no such size:\n  none\n  at all")
 
     monkeypatch.setattr(examine_model, "write_small", fail)
     found = examine(configured(tmp_path, "llama"), "llama")
     assert (found.reason, found.deviations) == (None, None)
-    assert found.not_run == "no small model of its configuration runs (ValueError: no such size)"
+    assert found.not_run == "no small model of its configuration runs (ValueError: no such size: none)"
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -111,6 +196,7 @@ def changed(folder, **changes):
         ("rwkv", {}, "keep a state .* no `layer_types`"),
         ("llama", {"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}, "runs no code of a model"),
         ("gemma3", {}, "multimodal"),
+        ("phi4_multimodal", {}, "multimodal \\(`vision_config`, `audio_config`\\)"),
         ("bert", {}, "an encoder"),
         ("falcon", {}, "attention is code of its own"),
         ("llama", {"vocab_size": "many"}, "cannot be trained: .*vocab_size"),
@@ -206,3 +292,12 @@ def test_of_a_model_on_a_hub_only_the_configuration_is_downloaded_and_into_no_ca
     assert "no model 'org/other'" in missing.stdout
     assert {path for path in hub.asked if "llama" in path} == {"/org/llama/resolve/main/config.json"}
     assert list(tmp_path.rglob("config.json")) == []
+
+
+def test_a_hub_that_cannot_be_asked_is_another_end_than_a_model_that_is_missing(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "trialgate_gpu.examine_model", "org/llama"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.returncode == UNREACHABLE
+    assert re.search(r"could not be downloaded \(HF_HUB_OFFLINE is set\): \w+Error: \S", ended.stdout)

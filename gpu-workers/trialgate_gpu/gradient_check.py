@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from .group.sharded_policy import ShardedPolicy
 from .group.world import World
@@ -39,18 +38,14 @@ def _slopes(targets: torch.Tensor) -> torch.Tensor:
 def sharded_deviation(policy: Policy, folder: Path) -> float:
     """Returns the same for the gradient of the model in `folder` as ranks divide it (FSDP2), from that of `policy`.
 
-    It is divided over one rank, which is this process.
+    It is divided over one rank, which is this process; its group of processes must be there.
     """
     sequences = sequences_of(policy)
     expected = policy._views(_of_trainer(policy, sequences))
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        sharded = ShardedPolicy(folder, policy.device, World(), torch.float32)
-        sharded.start_gradient()
-        _passes(sharded, sequences)
-        found = sharded.gradients()
-    finally:
-        dist.destroy_process_group()
+    sharded = ShardedPolicy(folder, policy.device, World(), torch.float32)
+    sharded.start_gradient()
+    _passes(sharded, sequences)
+    found = sharded.gradients()
     squares = sum(float((found[name] - each).square().sum()) for name, each in expected.items())
     return (squares / sum(float(each.square().sum()) for each in expected.values())) ** 0.5
 

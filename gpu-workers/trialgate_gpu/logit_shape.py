@@ -31,6 +31,11 @@ class LogitShape:
             scale *= by if config.model_type in MULTIPLYING else 1.0 / by
         return LogitShape(scale, _number(config, CAP))
 
+    @staticmethod
+    def settings_of(config: PretrainedConfig) -> list[str]:
+        """Returns the names of the settings that make the shape other than plain."""
+        return [name for name in (*FACTORS, DIVISOR, CAP) if getattr(config, name, None) not in (None, 1.0)]
+
     def apply_(self, logits: torch.Tensor) -> torch.Tensor:
         """Turns the output embedding's values into logits, in place."""
         if self.scale != 1.0:

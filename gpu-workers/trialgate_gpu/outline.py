@@ -37,7 +37,7 @@ def outline(folder: Path, name: str | None = None) -> PreTrainedModel:
         elif error.args == (NAME,):
             reason = "its attention is code of its own, which the trainer's cannot replace"
         else:
-            reason = f"transformers does not make it from its configuration ({_first_sentence(error)})"
+            reason = f"transformers does not make it from its configuration ({first_sentence(error)})"
         raise _refused(name, reason) from error
     try:
         layers_of(model)
@@ -47,7 +47,7 @@ def outline(folder: Path, name: str | None = None) -> PreTrainedModel:
     return model
 
 
-def _first_sentence(error: Exception) -> str:
+def first_sentence(error: Exception) -> str:
     """Returns the first line of the message, with the next one if it only introduces that."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     if not lines:

@@ -292,7 +292,7 @@ def layers_of(model: nn.Module) -> nn.ModuleList:
 def load_model(folder: Path) -> PreTrainedModel:
     try:
         return AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation=register())
-    except (SafetensorError, RuntimeError, ValueError, OSError) as error:
+    except (SafetensorError, RuntimeError, ValueError, OSError, ImportError, AttributeError) as error:
         if is_out_of_memory(error):
             raise
         first = next(iter(str(error).splitlines()), type(error).__name__)

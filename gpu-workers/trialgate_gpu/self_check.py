@@ -32,6 +32,8 @@ def check_model(policy: Policy, folder: Path) -> dict[str, float]:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise _refused(policy, folder, f"its forward pass fails in this trainer ({error})") from error
+    if not np.isfinite(sum(found.values())):
+        raise _refused(policy, folder, "its log-probabilities are not finite: its weights are damaged")
     if why := fault_in(found, TOLERANCE):
         raise _refused(policy, folder, why)
     return {f"self_check/{name}": value for name, value in found.items()}
@@ -55,8 +57,6 @@ def differences(policy: Policy) -> dict[str, float]:
 
 def fault_in(found: dict[str, float], tolerance: float) -> str | None:
     """Returns what is wrong with a model that has these `differences`."""
-    if not np.isfinite(sum(found.values())):
-        return "its log-probabilities are not finite: its weights are damaged"
     if not found["packed_alone"] <= tolerance:
         why = "log-probabilities of packed sequences differ from those of the same sequences alone"
         return f"{why} by {found['packed_alone']:.3g} nats: tokens see other sequences"

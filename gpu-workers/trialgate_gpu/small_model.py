@@ -108,8 +108,11 @@ def write_small(config: PretrainedConfig, folder: Path) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             torch.nn.init.normal_(parameter, std=0.3)
+            # Norms near 1, as in real models: with smaller ones logits are so small that a cap hardly changes them.
+            if parameter.dim() == 1 and name.endswith("weight"):
+                parameter += 1.0
     for name, buffer in model.named_buffers():
         if "bias" in name:
             buffer.copy_(torch.linspace(-0.4, 0.6, buffer.numel()).view(buffer.shape))

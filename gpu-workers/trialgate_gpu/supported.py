@@ -11,6 +11,7 @@ from .logit_shape import LogitShape
 
 ATTENTION_LAYERS = ("full_attention", "sliding_attention", "attention")
 STATE_LAYERS = ("linear_attention", "conv", "hybrid", "hybrid_sliding")
+TOWERS = ("vision_config", "audio_config")
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
@@ -29,6 +30,22 @@ def why_unsupported(config: PretrainedConfig) -> str | None:
     for rope in _rope_types(config):
         if rope in LENGTH_DEPENDENT_ROPE:
             return f"its rotary frequencies ({rope}) depend on the longest sequence of a pack"
+    return None
+
+
+def _why_of_files(config: PretrainedConfig) -> str | None:
+    """Finds quantized weights: transformers loads them into layers that have no weights to train, or not at all."""
+    for each in (config, config.get_text_config()):
+        if given := getattr(each, "quantization_config", None):
+            how = given.get("quant_method") if isinstance(given, dict) else getattr(given, "quant_method", None)
+            how = str(getattr(how, "value", how) or "`quantization_config`")
+            return f"its weights are quantized ({how}); convert them to bfloat16 first, or take files that are not"
+    return None
+
+
+def _why_of_towers(config: PretrainedConfig) -> str | None:
+    if towers := [name for name in TOWERS if getattr(config, name, None) is not None]:
+        return f"it is multimodal (`{'`, `'.join(towers)}`), and the trainer trains models of text alone"
     return None
 
 
@@ -51,7 +68,8 @@ def _rope_types(config: PretrainedConfig) -> list[str]:
 def require_supported(config: PretrainedConfig, folder: Path | str) -> None:
     """Raises `BadModel` with the model's kind and the reason. `self_check.py` finds what no configuration shows."""
     # A multimodal model has the settings of its language model in a configuration of their own.
-    if why := why_unsupported(config.get_text_config()) or _why_of_class(config):
+    why = why_unsupported(config.get_text_config()) or _why_of_class(config)
+    if why := why or _why_of_files(config) or _why_of_towers(config):
         raise GpuWorkerError(
             "BadModel", f"model {folder} ({config.model_type}) cannot be trained: {why}; choose another model"
         )
