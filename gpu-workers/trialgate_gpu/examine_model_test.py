@@ -109,9 +109,7 @@ def test_a_deviation_that_is_not_finite_is_a_fault_and_null_in_the_output(change
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "nanochat"])
-def test_the_small_model_of_a_family_with_a_cap_does_not_pass_without_the_cap(
-    tmp_path, monkeypatch, kind
-):
+def test_the_small_model_of_a_family_with_a_cap_does_not_pass_without_the_cap(tmp_path, monkeypatch, kind):
     caps = {} if LogitShape.of(AutoConfig.for_model(kind)).cap else {"final_logit_softcapping": 30.0}
     folder = configured(tmp_path, kind, **caps)
     monkeypatch.setattr(LogitShape, "of", lambda _: PLAIN)

@@ -72,11 +72,6 @@ TRAINED = {
         "layer_types": ["sliding_attention", "full_attention"],
         "final_logit_softcapping": 3.0,
     },
-    "gemma4_text": {
-        "sliding_window": 40,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "final_logit_softcapping": 3.0,
-    },
     "cohere": {"logit_scale": 0.25},
     "cohere2": {"logit_scale": 0.25, "sliding_window": 40, "layer_types": ["sliding_attention", "full_attention"]},
     "hyperclovax": {"logits_scaling": 0.25},
