@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { register as cancel } from './cancel.ts';
 import { register as check } from './check.ts';
+import { register as checkModel } from './check-model.ts';
 import { register as config } from './config.ts';
 import { register as configure } from './configure.ts';
 import { register as doctor } from './doctor.ts';
@@ -47,6 +48,7 @@ export const verbs: ((root: Command) => void)[] = [
   status,
   tryVerb,
   importVerb,
+  checkModel,
   train,
   key,
   show,

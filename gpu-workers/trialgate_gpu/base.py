@@ -9,41 +9,66 @@ from .errors import GpuWorkerError
 
 # The folder of the templates that a model has besides its default one, such as that of requests with tools.
 TEMPLATES = "additional_chat_templates"
+CONFIG = "config.json"
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
+
+
+class HubError(GpuWorkerError):
+    """The hub could not be asked, so nobody knows whether it has the model."""
 
 
 def find_model(model: str) -> Path:
     """Returns the model's folder. A Hugging Face name is downloaded into its cache first."""
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise GpuWorkerError(
-                "MissingModel", f"model folder {folder} has no config.json, so it is not a Hugging Face checkpoint"
-            )
+    if (folder := _find_folder(model)) is not None:
         if not list(folder.glob("*.safetensors")):
             raise GpuWorkerError("MissingModel", f"model folder {folder} has no .safetensors file: convert it first")
         return folder.resolve()
-    if folder.is_absolute() or model.startswith(("./", "../", "~")) or model.count("/") > 1:
-        raise GpuWorkerError("MissingModel", f"model folder {folder} does not exist: correct `model` in the run file")
     return _download(model)
 
 
-def _download(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+def find_config(model: str, into: Path) -> Path:
+    """Returns a folder with the model's `config.json`. That of a Hugging Face name is downloaded, into `into`."""
+    folder = _find_folder(model)
+    return _download(model, into) if folder is None else folder
+
+
+def _find_folder(model: str) -> Path | None:
+    """Returns None for a name on Hugging Face."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        if not (folder / CONFIG).is_file():
+            raise GpuWorkerError(
+                "MissingModel", f"model folder {folder} has no config.json, so it is not a Hugging Face checkpoint"
+            )
+        return folder
+    if folder.is_absolute() or model.startswith(("./", "../", "~")) or model.count("/") > 1:
+        raise GpuWorkerError("MissingModel", f"model folder {folder} does not exist: correct `model` in the run file")
+    return None
+
+
+def _download(name: str, config_into: Path | None = None) -> Path:
+    """Downloads the model into its cache, or its configuration alone into a folder."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+    from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError, RepositoryNotFoundError
 
     try:
+        if config_into is not None:
+            return Path(hf_hub_download(name, CONFIG, local_dir=config_into)).parent
         return Path(snapshot_download(name, allow_patterns=WANTED))
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise GpuWorkerError(
             "MissingModel", f"Hugging Face has no model {name!r} (or asks for a login): {error}"
         ) from error
+    except RemoteEntryNotFoundError as error:
+        raise GpuWorkerError("MissingModel", f"Hugging Face's {name!r} has no {CONFIG}, so it is no model") from error
     except Exception as error:
+        first = next(iter(str(error).strip().splitlines()), "")
         offline = "HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE") else "is the network there?"
         what = (
-            f"model {name!r} is not in the local cache and could not be downloaded ({offline}): {type(error).__name__}"
+            f"model {name!r} is not in the local cache and could not be downloaded ({offline}): "
+            f"{type(error).__name__}: {first}"
         )
-        raise GpuWorkerError("MissingModel", f"{what}. Give a local folder as `model`, or download it first") from error
+        raise HubError("MissingModel", f"{what}. Give a local folder as `model`, or download it first") from error
 
 
 def link_files(source: Path, target: Path) -> list[str]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from .backends.tinker.client import TinkerClient
 from .backends.tinker.keys import is_readable_here
@@ -27,9 +26,9 @@ from .device import default_pack_tokens
 from .errors import GpuWorkerError
 from .group.fit import LEAST_TOKENS, Ranks, total_main_memory, what_lacks
 from .lora import Lora, add_adapter
+from .outline import outline
 from .progress import Progress
 from .settings import TrainerServer
-from .supported import require_supported
 
 REFUSED = 3
 WARNED = 4
@@ -66,15 +65,7 @@ def check_model(
     Returns a warning when they would for a full pack of `pack_tokens`, or for a call as long as `max_prompt_length` and
     `max_response_length` of `settings` allow: neither needs to occur.
     """
-    try:
-        # The trainer runs no code of a model. Without this, transformers asks a person.
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        require_supported(config, folder)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except (ValueError, KeyError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise GpuWorkerError("BadModel", f"model {folder} cannot be trained: {reason}; choose another model") from error
+    model = outline(folder)
     if lora := Lora.from_settings(dict(settings)):
         add_adapter(model, lora)
     if on is None:

@@ -16,7 +16,9 @@ from conftest import two_groups
 
 from . import attention, supported
 from .errors import GpuWorkerError
+from .gradient_check import gradient_deviation
 from .head import backward_through_head, token_logprobs
+from .logit_shape import PLAIN, LogitShape
 from .pack import chain, make_packs
 from .policy import Policy
 from .progress import Progress
@@ -61,7 +63,22 @@ TRAINED = {
     "qwen3_moe": EXPERTS | {"mlp_only_layers": []},
     "deepseek_v3": EXPERTS | ROUTER | LATENT,
     "glm4_moe": EXPERTS | ROUTER,
+    "granite": {"logits_scaling": 8.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.4},
+    "granitemoe": EXPERTS | {"logits_scaling": 8.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.4},
+    "gemma2": {"sliding_window": 40, "query_pre_attn_scalar": 8, "final_logit_softcapping": 3.0},
+    "gemma3_text with a cap": {
+        "model_type": "gemma3_text",
+        "sliding_window": 40,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "final_logit_softcapping": 3.0,
+    },
+    "cohere": {"logit_scale": 0.25},
+    "cohere2": {"logit_scale": 0.25, "sliding_window": 40, "layer_types": ["sliding_attention", "full_attention"]},
+    "hyperclovax": {"logits_scaling": 0.25},
+    "minicpm3": LATENT | {"dim_model_base": 8},
+    "nanochat": {"final_logit_softcapping": 3.0},
 }
+SHAPED = ("granite", "granitemoe", "gemma2", "gemma3_text with a cap", "cohere", "cohere2", "hyperclovax", "nanochat")
 MIXTURES = ("gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3", "glm4_moe")
 LINEAR = {
     "linear_num_value_heads": 4,
@@ -75,8 +92,7 @@ REFUSED = {
     "qwen3_5_text": (LINEAR, "linear_attention"),
     "lfm2": ({"layer_types": ["conv", "full_attention"]}, "conv"),
     "mamba": ({}, "linear_attention"),
-    "gemma2": ({}, "final_logit_softcapping"),
-    "granite": ({"logits_scaling": 8.0}, "logits_scaling"),
+    "gemma2": ({"final_logit_softcapping": -3.0}, "final_logit_softcapping"),
     "llama4_text": (EXPERTS | {"attention_chunk_size": 128, "layer_types": None}, "attention_chunk_size|chunk"),
     "llama": ({"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}}, "dynamic"),
 }
@@ -114,6 +130,21 @@ def test_a_supported_model_gives_the_same_log_probabilities_in_a_pack_alone_and_
     assert max(found.values()) <= TOLERANCE / 100
 
 
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_trainers_gradient_of_a_supported_model_equals_that_of_pytorch_autograd_without_packs(name, tmp_path):
+    policy = Policy(make(tmp_path, name, TRAINED[name]), CPU, torch.float32)
+    assert gradient_deviation(policy) <= 1e-4
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_a_model_whose_head_scales_or_caps_its_logits_would_not_pass_without_that(name, tmp_path, monkeypatch):
+    policy = Policy(make(tmp_path, name, TRAINED[name]), CPU, torch.float32)
+    monkeypatch.setattr(LogitShape, "of", lambda _: PLAIN)
+    assert gradient_deviation(policy) > 0.1
+    with pytest.raises(GpuWorkerError, match="its attention or its head is of another kind"):
+        check_model(policy, tmp_path)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_unsupported_model_is_refused_with_its_type_and_the_reason(name, tmp_path, make_run, trainer):
     settings, reason = REFUSED[name]
@@ -124,7 +155,7 @@ def test_an_unsupported_model_is_refused_with_its_type_and_the_reason(name, tmp_
     assert (caught.value.kind, caught.value.retryable) == ("BadModel", False)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama with a tied head", "phi", *MIXTURES])
+@pytest.mark.parametrize("name", ["llama", "llama with a tied head", "phi", "granite", "gemma2", *MIXTURES])
 def test_a_checkpoint_has_its_base_models_tensor_names_and_gives_the_trainers_log_probabilities_when_loaded(
     name, tmp_path, make_run
 ):

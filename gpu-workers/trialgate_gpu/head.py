@@ -9,24 +9,33 @@ import numpy as np
 import torch
 from torch import nn
 
+from .logit_shape import PLAIN, LogitShape
 from .pack import Pack
 
 CHUNK_ROWS = 512
 
 
-class Float32Head:
-    """Computes logits in float32 from a head in bfloat16, as vLLM does with `head_dtype` float32.
+class Head:
+    """Computes logits: those of the output embedding, and then what the model does to them (`LogitShape`).
 
-    The product of two bfloat16 numbers is exact in float32, so only sums are rounded. The weights are the same as the
-    engine's.
+    With `in_float32` the output embedding computes in float32 from weights in bfloat16, as in vLLM with `head_dtype`
+    float32. The product of two bfloat16 numbers is exact in float32, so only sums are rounded. The weights are the same
+    as the engine's.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, shape: LogitShape = PLAIN, *, in_float32: bool = False) -> None:
         self.weight = linear.weight
         self.bias = linear.bias
+        self.shape = shape
+        self.in_float32 = in_float32
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Returns [rows, vocabulary]."""
+        """Returns [rows, vocabulary], float32."""
+        return self.shape.apply_(self._embedded(hidden).float())
+
+    def _embedded(self, hidden: torch.Tensor) -> torch.Tensor:
+        if not self.in_float32:
+            return nn.functional.linear(hidden, self.weight, self.bias)
         bias = None if self.bias is None else self.bias.float()
         if hidden.is_cuda and hidden.dtype == torch.bfloat16:
             logits = torch.mm(hidden, self.weight.t(), out_dtype=torch.float32)
@@ -34,7 +43,6 @@ class Float32Head:
         return nn.functional.linear(hidden.float(), self.weight.float(), bias)
 
 
-Head = nn.Linear | Float32Head
 # Takes (tokens of the pack, their log-probabilities) and returns a loss's derivative by each log-probability.
 Slopes = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -83,7 +91,7 @@ def _scaled_logits(
     Ids outside a row's sampling mask become -inf, so that the softmax is over the ids that could be sampled
     (DeepSeek-V3.2, arXiv:2512.02556, "Keep Sampling Mask").
     """
-    logits = head(hidden).float().div_(temperatures)
+    logits = head(hidden).div_(temperatures)
     if kept is not None:
         values = logits[kept]
         logits[kept[0].unique()] = -torch.inf
@@ -115,9 +123,10 @@ def backward_through_head(
 
     `slopes(tokens, logprobs)` gives the loss's derivative by each log-probability. As a policy-gradient loss is a sum
     over tokens, a token's derivative is known as soon as its log-probability is, so one pass over the logits does
-    forward and backward: dL/dlogits = d (onehot - softmax) / temperature. A loss `by_sequence` needs the others of the
-    sequence too: `slopes` then gets all tokens of the pack at once, and the logits are computed twice. Adds dL/dweight
-    and dL/dbias to `gradient`, unless the head is frozen (None).
+    forward and backward: dL/dlogits = d (onehot - softmax) / temperature, and from there on through the head's own
+    scale and cap. A loss `by_sequence` needs the others of the sequence too: `slopes` then gets all tokens of the pack
+    at once, and the logits are computed twice. Adds dL/dweight and dL/dbias to `gradient`, unless the head is frozen
+    (None).
     """
     hidden_gradient = torch.zeros_like(hidden)
     entropies = torch.empty(len(pack.targets), device=hidden.device)
@@ -136,7 +145,11 @@ def backward_through_head(
         entropies[tokens] = -torch.linalg.vecdot(d_logits, logits)[rows]
         d_logits.mul_(-slope_of_row.unsqueeze(1))
         d_logits.index_put_((rows, targets), slope, accumulate=True)
-        d_logits = d_logits.div_(temperatures).to(inputs.dtype)
+        d_logits.div_(temperatures)
+        if head.shape.cap is not None:
+            # The capped logits again, in the memory that has them divided and shifted.
+            logits.add_(total.unsqueeze(1)).mul_(temperatures)
+        d_logits = head.shape.backward_(d_logits, logits).to(inputs.dtype)
         hidden_gradient.index_add_(0, nodes, d_logits @ head.weight)
         if gradient is None:
             continue

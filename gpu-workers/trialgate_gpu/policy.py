@@ -20,7 +20,8 @@ from transformers.core_model_loading import revert_weight_conversion
 from .attention import Plan, make_plan, register
 from .device import computes_in_bfloat16, is_out_of_memory
 from .errors import GpuWorkerError
-from .head import Float32Head, Head, HeadGradient, Slopes, backward_through_head, token_logprobs
+from .head import Head, HeadGradient, Slopes, backward_through_head, token_logprobs
+from .logit_shape import LogitShape
 from .lora import Lora, add_adapter, peft_name, without_adapter
 from .pack import Pack, untrained_pack
 from .prefix import Prefixes, PrefixStates
@@ -95,7 +96,7 @@ class Policy:
         self.model = source.to(device)
         self.gradient: torch.Tensor | None = None
         self.check: Callable[[], None] = lambda: None
-        # `model`: logits are computed in the compute weights' dtype; `float32`: see `Float32Head`.
+        # `model`: logits are computed in the compute weights' dtype; `float32`: see `Head`.
         self.head_dtype = "model"
         self._use(self.running)
         self.refresh()
@@ -159,9 +160,8 @@ class Policy:
 
     @property
     def head(self) -> Head:
-        """Returns the output embedding: logits = hidden @ weight.T (+ bias)."""
-        linear = self.model.get_output_embeddings()
-        return Float32Head(linear) if self.head_dtype == "float32" else linear
+        shape = LogitShape.of(self.model.config.get_text_config())
+        return Head(self.model.get_output_embeddings(), shape, in_float32=self.head_dtype == "float32")
 
     def head_gradient(self) -> HeadGradient | None:
         """Returns the tensors for the head's gradient. When the weights are tied, the embedding's gradient has both.
@@ -219,6 +219,16 @@ class Policy:
         )
         hidden.backward(gradient)
         return entropies
+
+    @contextmanager
+    def eager(self) -> Iterator[None]:
+        """Computes attention as transformers' plain one, which does not know packs."""
+        ours = self.model.config._attn_implementation
+        self.model.set_attn_implementation("eager")
+        try:
+            yield
+        finally:
+            self.model.set_attn_implementation(ours)
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
         """Returns transformers' own logits of one sequence: [tokens, vocabulary]."""
@@ -282,7 +292,7 @@ def layers_of(model: nn.Module) -> nn.ModuleList:
 def load_model(folder: Path) -> PreTrainedModel:
     try:
         return AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation=register())
-    except (SafetensorError, RuntimeError, ValueError, OSError) as error:
+    except (SafetensorError, RuntimeError, ValueError, OSError, ImportError, AttributeError) as error:
         if is_out_of_memory(error):
             raise
         first = next(iter(str(error).splitlines()), type(error).__name__)

@@ -24,34 +24,46 @@ PREFIX, BRANCH, LONG = 48, 24, 512
 
 def check_model(policy: Policy, folder: Path) -> dict[str, float]:
     """Returns the largest differences, as metrics. Raises `BadModel` when one is above `TOLERANCE`."""
-    sequences = _sequences(policy.model.config.get_text_config().vocab_size)
     try:
-        with policy.in_float32():
-            packed = _packed(policy, sequences)
-            alone = [_packed(policy, [ids])[0] for ids in sequences]
-            behind = [number for number, ids in enumerate(sequences) if len(ids) > PREFIX]
-            prefixed = _packed(policy, [sequences[number] for number in behind], PREFIX, BRANCH)
-            eager = _eager(policy, sequences)
+        found = differences(policy)
     except (Cancelled, GpuWorkerError):
         raise
     except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError, KeyError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise _refused(policy, folder, f"its forward pass fails in this trainer ({error})") from error
+    if not np.isfinite(sum(found.values())):
+        raise _refused(policy, folder, "its log-probabilities are not finite: its weights are damaged")
+    if why := fault_in(found, TOLERANCE):
+        raise _refused(policy, folder, why)
+    return {f"self_check/{name}": value for name, value in found.items()}
+
+
+def differences(policy: Policy) -> dict[str, float]:
+    """Returns the largest differences in nats: `packed_alone` and `alone_eager`."""
+    sequences = sequences_of(policy)
+    with policy.in_float32():
+        packed = _packed(policy, sequences)
+        alone = [_packed(policy, [ids])[0] for ids in sequences]
+        behind = [number for number, ids in enumerate(sequences) if len(ids) > PREFIX]
+        prefixed = _packed(policy, [sequences[number] for number in behind], PREFIX, BRANCH)
+        eager = _eager(policy, sequences)
     after_prefix = [alone[number][PREFIX:] for number in behind]
-    found = {
+    return {
         "packed_alone": _largest([*packed, *prefixed], [*alone, *after_prefix]),
         "alone_eager": _largest(alone, eager),
     }
-    if not np.isfinite(sum(found.values())):
-        raise _refused(policy, folder, "its log-probabilities are not finite: its weights are damaged")
-    if not found["packed_alone"] <= TOLERANCE:
+
+
+def fault_in(found: dict[str, float], tolerance: float) -> str | None:
+    """Returns what is wrong with a model that has these `differences`."""
+    if not found["packed_alone"] <= tolerance:
         why = "log-probabilities of packed sequences differ from those of the same sequences alone"
-        raise _refused(policy, folder, f"{why} by {found['packed_alone']:.3g} nats: tokens see other sequences")
-    if not found["alone_eager"] <= TOLERANCE:
+        return f"{why} by {found['packed_alone']:.3g} nats: tokens see other sequences"
+    if not found["alone_eager"] <= tolerance:
         why = "log-probabilities differ from those of transformers' eager attention"
-        raise _refused(policy, folder, f"{why} by {found['alone_eager']:.3g} nats: its attention is of another kind")
-    return {f"self_check/{name}": value for name, value in found.items()}
+        return f"{why} by {found['alone_eager']:.3g} nats: its attention or its head is of another kind"
+    return None
 
 
 def _refused(policy: Policy, folder: Path, why: str) -> GpuWorkerError:
@@ -59,8 +71,9 @@ def _refused(policy: Policy, folder: Path, why: str) -> GpuWorkerError:
     return GpuWorkerError("BadModel", f"model {folder} ({kind}) cannot be trained: {why}; choose another model")
 
 
-def _sequences(vocab_size: int) -> list[np.ndarray]:
+def sequences_of(policy: Policy) -> list[np.ndarray]:
     """Returns branches off one prefix, a branch off a branch, a separate sequence, and one with a late branch."""
+    vocab_size = policy.model.config.get_text_config().vocab_size
     draw = np.random.default_rng(0)
 
     def tokens(count: int) -> np.ndarray:
@@ -72,10 +85,10 @@ def _sequences(vocab_size: int) -> list[np.ndarray]:
     return [np.concatenate(parts) for parts in made]
 
 
-def _chains(sequences: list[np.ndarray], untrained: int) -> list[Chain]:
+def chains_of(sequences: list[np.ndarray], untrained: int, temperature: float = 1.0) -> list[Chain]:
     """Returns chains that train every token but the first and the `untrained` ones after it."""
     return [
-        chain(number, ids, np.arange(len(ids)) > untrained, np.zeros(len(ids), np.float32), 1.0)
+        chain(number, ids, np.arange(len(ids)) > untrained, np.zeros(len(ids), np.float32), temperature)
         for number, ids in enumerate(sequences)
     ]
 
@@ -85,7 +98,7 @@ def _packed(
 ) -> list[np.ndarray]:
     prefixes = Prefixes()
     found: dict[int, np.ndarray] = {}
-    for pack in make_packs(_chains(sequences, untrained), max_tokens):
+    for pack in make_packs(chains_of(sequences, untrained), max_tokens):
         logprobs = policy.logprobs(pack, prefixes).cpu().numpy()
         found |= {int(number): logprobs[pack.samples == number] for number in np.unique(pack.samples)}
     return [found[number] for number in range(len(sequences))]
@@ -93,17 +106,13 @@ def _packed(
 
 @torch.no_grad()
 def _eager(policy: Policy, sequences: list[np.ndarray]) -> list[np.ndarray]:
-    ours = policy.model.config._attn_implementation
-    policy.model.set_attn_implementation("eager")
-    try:
-        made = []
+    made = []
+    with policy.eager():
         for ids in sequences:
             tokens = torch.from_numpy(ids).to(policy.device)
             logits = policy.logits(tokens)[:-1].float()
             made.append((logits.gather(1, tokens[1:, None])[:, 0] - logits.logsumexp(1)).cpu().numpy())
-        return made
-    finally:
-        policy.model.set_attn_implementation(ours)
+    return made
 
 
 def _largest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:

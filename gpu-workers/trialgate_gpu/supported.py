@@ -4,28 +4,57 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import PretrainedConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig
 
 from .errors import GpuWorkerError
+from .logit_shape import LogitShape
 
-# These settings scale or cap the logits after the head. The head's gradient does not include that.
-HEAD_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 ATTENTION_LAYERS = ("full_attention", "sliding_attention", "attention")
+STATE_LAYERS = ("linear_attention", "conv", "hybrid", "hybrid_sliding")
+TOWERS = ("vision_config", "audio_config")
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
 def why_unsupported(config: PretrainedConfig) -> str | None:
-    for name in HEAD_SCALES:
-        if getattr(config, name, None) not in (None, 1.0):
-            return f"its setting `{name}` changes the logits behind the head"
-    kinds = set(getattr(config, "layer_types", None) or ()) - set(ATTENTION_LAYERS)
-    if kinds:
-        return f"its layers of kind {', '.join(sorted(kinds))} keep a state that sequences in one pack would share"
+    try:
+        LogitShape.of(config)
+    except ValueError as error:
+        return str(error)
     if getattr(config, "attention_chunk_size", None):
         return "its attention is cut into chunks (`attention_chunk_size`)"
+    kinds = set(getattr(config, "layer_types", None) or ()) - set(ATTENTION_LAYERS)
+    if states := sorted(kinds & set(STATE_LAYERS)):
+        return f"its layers of kind {', '.join(states)} keep a state that sequences in one pack would share"
+    if kinds:
+        return f"the trainer does not know its layers of kind {', '.join(sorted(kinds))}"
     for rope in _rope_types(config):
         if rope in LENGTH_DEPENDENT_ROPE:
             return f"its rotary frequencies ({rope}) depend on the longest sequence of a pack"
+    return None
+
+
+def _why_of_files(config: PretrainedConfig) -> str | None:
+    """Finds quantized weights: transformers loads them into layers that have no weights to train, or not at all."""
+    for each in (config, config.get_text_config()):
+        if given := getattr(each, "quantization_config", None):
+            how = given.get("quant_method") if isinstance(given, dict) else getattr(given, "quant_method", None)
+            how = str(getattr(how, "value", how) or "`quantization_config`")
+            return f"its weights are quantized ({how}); convert them to bfloat16 first, or take files that are not"
+    return None
+
+
+def _why_of_towers(config: PretrainedConfig) -> str | None:
+    if towers := [name for name in TOWERS if getattr(config, name, None) is not None]:
+        return f"it is multimodal (`{'`, `'.join(towers)}`), and the trainer trains models of text alone"
+    return None
+
+
+def _why_of_class(config: PretrainedConfig) -> str | None:
+    """Finds models that keep a state and whose configuration does not say which layers do."""
+    known = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    is_stateful = getattr(known, "_is_stateful", False)
+    if is_stateful and not getattr(config.get_text_config(), "layer_types", None):
+        return "its layers keep a state that sequences in one pack would share (its configuration has no `layer_types`)"
     return None
 
 
@@ -36,10 +65,11 @@ def _rope_types(config: PretrainedConfig) -> list[str]:
     return [str(table["rope_type"]) for table in tables if "rope_type" in table]
 
 
-def require_supported(config: PretrainedConfig, folder: Path) -> None:
+def require_supported(config: PretrainedConfig, folder: Path | str) -> None:
     """Raises `BadModel` with the model's kind and the reason. `self_check.py` finds what no configuration shows."""
     # A multimodal model has the settings of its language model in a configuration of their own.
-    if why := why_unsupported(config.get_text_config()):
+    why = why_unsupported(config.get_text_config()) or _why_of_class(config)
+    if why := why or _why_of_files(config) or _why_of_towers(config):
         raise GpuWorkerError(
             "BadModel", f"model {folder} ({config.model_type}) cannot be trained: {why}; choose another model"
         )

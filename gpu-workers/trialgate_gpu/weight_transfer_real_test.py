@@ -15,8 +15,8 @@ from shallow_model import cut
 
 from .engine import EngineError
 from .errors import GpuWorkerError
+from .families_real_test import SERVED
 from .families_test import TRAINED, make
-from .mixtures_real_test import SERVED
 from .progress import Progress
 from .train_step_test import fresh
 from .vllm_engine import VllmEngine

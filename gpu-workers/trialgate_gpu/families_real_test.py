@@ -1,4 +1,7 @@
-"""Tests mixtures of experts in real vLLM: its log-probabilities are those of the checkpoint that it loaded."""
+"""Tests models in real vLLM: its log-probabilities are those of the checkpoint that it loaded.
+
+They are mixtures of experts, and models whose head scales or caps its logits.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from conftest import Run, two_groups
 
-from .families_test import MIXTURES, TRAINED, make
+from .families_test import MIXTURES, SHAPED, TRAINED, make
 from .progress import Progress
 from .train_step_test import fresh
 
@@ -27,7 +30,13 @@ REPOSITORY = Path(__file__).parents[2]
 # Sizes for which vLLM has CPU kernels. Those of the latent attention are DeepSeek-V3's own.
 SERVED = {"hidden_size": 64, "head_dim": 32, "moe_intermediate_size": 32}
 LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 32, "v_head_dim": 32, "head_dim": 64}
-OWN = {"deepseek_v3": LATENT | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}}
+OWN = {
+    "deepseek_v3": LATENT | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    # Its heads have always the width by their number.
+    "granitemoe": {"hidden_size": 128},
+    # vLLM's window reaches one token further back than transformers'. No sequence here is as long as this one.
+    "cohere2": {"sliding_window": 128},
+}
 TOLERANCE = 1e-3
 
 
@@ -53,7 +62,7 @@ def served(tmp_path_factory):
     home = tmp_path_factory.mktemp("mixtures")
     draw = np.random.default_rng(0)
     requests = {}
-    for name in MIXTURES:
+    for name in MIXTURES + SHAPED:
         model = make(home / name / "model", name, TRAINED[name] | SERVED | OWN.get(name, {}), torch.bfloat16)
         run, trainer = Run(home / name, model), fresh()
         base = run.base(trainer)["checkpoint"]
@@ -68,7 +77,7 @@ def served(tmp_path_factory):
     with (home / "vllm.log").open("wb") as log:
         subprocess.run([*command, home / "answers.json"], env=environment, stdout=log, stderr=log, check=True)
     answers = json.loads((home / "answers.json").read_text())
-    assert [answer["error"] for answer in answers.values() if "error" in answer] == []
+    assert {name: answer["error"] for name, answer in answers.items() if "error" in answer} == {}
     return {name: request | answers[name] for name, request in requests.items()}
 
 
@@ -78,19 +87,24 @@ def known(name: str, why: str):
 
 LATENT_ATTENTION = "vLLM 0.32's latent attention for CPUs differs from transformers' by 0.14 nats in this tiny model"
 EXPERTS_NOT_LOADED = "vLLM 0.32's reload_weights does not load the experts of gpt_oss; the canary refuses this"
+CAPPED_ATTENTION = (
+    "vLLM 0.32's attention for CPUs caps its logits otherwise than transformers: 0.2 nats in this tiny model"
+)
+NOT_SERVED = {"deepseek_v3": LATENT_ATTENTION, "gemma2": CAPPED_ATTENTION}
+NOT_PUBLISHED = NOT_SERVED | {"gpt_oss": EXPERTS_NOT_LOADED}
 
 
-@pytest.mark.parametrize("name", [known(m, LATENT_ATTENTION) if m == "deepseek_v3" else m for m in MIXTURES])
-def test_vllm_gives_the_same_log_probabilities_as_transformers_for_a_base_mixture_of_experts(served, name):
+def served_but(faults: dict[str, str]) -> list:
+    return [known(name, faults[name]) if name in faults else name for name in MIXTURES + SHAPED]
+
+
+@pytest.mark.parametrize("name", served_but(NOT_SERVED))
+def test_vllm_gives_the_same_log_probabilities_as_transformers_for_a_base_model(served, name):
     given = served[name]
     assert largest(given["logprobs"][0], logprobs_of(given["folders"][0], given["sequences"])) < TOLERANCE
 
 
-SERVED_AFTER = ["mixtral", "qwen3_moe", "glm4_moe", known("gpt_oss", EXPERTS_NOT_LOADED)]
-SERVED_AFTER += [known("deepseek_v3", LATENT_ATTENTION)]
-
-
-@pytest.mark.parametrize("name", SERVED_AFTER)
+@pytest.mark.parametrize("name", served_but(NOT_PUBLISHED))
 def test_vllm_gives_the_same_log_probabilities_as_transformers_after_a_publication(served, name):
     given = served[name]
     base, published = (logprobs_of(folder, given["sequences"]) for folder in given["folders"][:2])

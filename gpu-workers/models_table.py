@@ -1,0 +1,187 @@
+"""Prints the tables of docs/models.md, as the trainer's own check of small random models finds them.
+
+    python gpu-workers/models_table.py [--write]
+
+`models_table_test.py` compares them with the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from transformers import AutoConfig
+
+from trialgate_gpu.examine_model import TOLERANCE, Finding, examine
+
+PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+BEGIN, END = "<!-- {0}: models_table.py writes this table -->\n", "<!-- {0}: end -->"
+
+
+class Family(NamedTuple):
+    """`engine` says what real vLLM on a CPU gave for a small model (`families_real_test.py`)."""
+
+    released: str
+    engine: str = ""
+    settings: dict = {}  # noqa: RUF012
+
+
+MULTIPLIERS = {"logits_scaling": 8.0, "embedding_multiplier": 12.0, "residual_multiplier": 0.22}
+CONVERTED = ", converted to bfloat16"
+SAME = "same, before and after a publication"
+TRAINED = {
+    "llama": Family("Llama 2 and 3, SmolLM2, Yi", "same (the bundled model)"),
+    "qwen2": Family("Qwen2, Qwen2.5"),
+    "qwen3": Family("Qwen3 0.6B to 32B"),
+    "qwen3_moe": Family("Qwen3 30B-A3B, 235B-A22B", SAME),
+    "mistral": Family("Mistral 7B"),
+    "ministral3": Family("Ministral 3 in bfloat16"),
+    "mixtral": Family("Mixtral 8x7B, 8x22B", SAME),
+    "gemma": Family("Gemma 2B, 7B"),
+    "gemma2": Family(
+        "Gemma 2 2B, 9B, 27B", "differs by 0.2 nats: vLLM 0.32's attention for CPUs caps its logits otherwise"
+    ),
+    "gemma3_text": Family("Gemma 3 270M, 1B", SAME),
+    "gemma4_text": Family("the language model of Gemma 4 alone", settings={"final_logit_softcapping": 30.0}),
+    "gpt_oss": Family(
+        f"gpt-oss 20b, 120b{CONVERTED}",
+        "same before a publication; vLLM 0.32 does not load the experts again, so the canary refuses it",
+    ),
+    "deepseek_v3": Family(f"DeepSeek V3, R1{CONVERTED}", "differs by 0.14 nats: vLLM 0.32's latent attention for CPUs"),
+    "glm": Family("GLM-4 9B (chat)"),
+    "glm4": Family("GLM-4 0414 9B, 32B"),
+    "glm4_moe": Family("GLM-4.5, GLM-4.6", SAME),
+    "granite": Family("Granite 3 2B, 8B", SAME, MULTIPLIERS),
+    "granitemoe": Family("Granite 3 1B-A400M, 3B-A800M", SAME, MULTIPLIERS),
+    "cohere": Family("Command R", SAME),
+    "cohere2": Family(
+        "Command R7B, Command A", f"{SAME}, within its window; beyond it vLLM's window has one token more"
+    ),
+    "olmo2": Family("OLMo 2"),
+    "olmo3": Family("Olmo 3"),
+    "phi": Family("Phi-1.5, Phi-2"),
+    "phi3": Family("Phi-3 and Phi-4 without `longrope`"),
+    "smollm3": Family("SmolLM3 3B"),
+    "ernie4_5": Family("ERNIE 4.5 0.3B"),
+    "exaone4": Family("EXAONE 4.0"),
+    "seed_oss": Family("Seed-OSS 36B"),
+    "minimax_m2": Family(f"MiniMax-M2{CONVERTED}"),
+    "gpt2": Family("GPT-2"),
+    "starcoder2": Family("StarCoder2"),
+    "hyperclovax": Family("HyperCLOVA X SEED", SAME, {"logits_scaling": 0.125}),
+    "minicpm3": Family("MiniCPM3 4B"),
+    "nanochat": Family("nanochat", SAME),
+}
+REFUSED = {
+    "qwen3_next": Family("Qwen3-Next"),
+    "qwen3_5_text": Family("Qwen3.5"),
+    "qwen3_5_moe_text": Family("Qwen3.5, mixtures"),
+    "lfm2": Family("LFM2", settings={"layer_types": ["conv", "full_attention"] * 16}),
+    "mamba2": Family("Mamba-2, Codestral Mamba"),
+    "nemotron_h": Family("Nemotron-H, Nemotron 3"),
+    "granitemoehybrid": Family("Granite 4 H"),
+    "jamba": Family("Jamba"),
+    "falcon_h1": Family("Falcon-H1"),
+    "kimi_linear": Family("Kimi Linear"),
+    "llama4_text": Family("Llama 4"),
+    "deepseek_v32": Family("DeepSeek V3.2"),
+    "deepseek_v4": Family("DeepSeek V4"),
+    "glm_moe_dsa": Family("GLM-5"),
+    "gemma3": Family("Gemma 3 4B to 27B with its vision tower"),
+    "gemma4": Family("Gemma 4 with its towers"),
+    "bloom": Family("BLOOM"),
+    "falcon": Family("Falcon"),
+}
+COLUMNS = (
+    "family",
+    "released models, for example",
+    "layers",
+    "experts",
+    "logits",
+    "packed, alone, transformers",
+    "gradient",
+    "FSDP2 on one rank",
+    "LoRA",
+    "vLLM has it",
+    "log-probabilities of vLLM on a CPU",
+)
+
+
+def found_of(kind: str, **settings) -> Finding:
+    with tempfile.TemporaryDirectory() as folder:
+        AutoConfig.for_model(kind, **settings).save_pretrained(folder)
+        return examine(Path(folder), "MODEL")
+
+
+def trained_table() -> str:
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for kind, family in TRAINED.items():
+        found = found_of(kind, **family.settings)
+        lines.append(
+            f"| {' | '.join([f'`{kind}`', family.released, *_columns(kind, found), family.engine or 'not tried'])} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _columns(kind: str, found: Finding) -> list[str]:
+    deviations = found.deviations
+    if found.reason is not None or deviations is None:
+        raise ValueError(f"{kind}: {found.reason or found.not_run}")
+    kinds = [f"{kind.removesuffix('_attention')}" for kind in found.attention]
+    shape = [] if found.logit_scale == 1.0 else ["scaled"]
+    shape += [] if found.logit_cap is None else ["capped"]
+    targets = "none" if found.lora is None else "all linear layers" if found.lora == ["all-linear"] else "some"
+    adapted = deviations.lora_gradient is None or deviations.lora_gradient <= TOLERANCE
+    return [
+        ", ".join(kinds),
+        "yes" if found.experts else "no",
+        " and ".join(shape) or "plain",
+        "equal",
+        "equal",
+        "equal" if deviations.ranks_gradient is not None and deviations.ranks_gradient <= TOLERANCE else "no",
+        targets if adapted else "differs",
+        {True: "yes", False: "not of its own", None: "not installed"}[found.vllm],
+    ]
+
+
+def refused_table() -> str:
+    lines = ["| family | released models, for example | why it is refused |", "|---|---|---|"]
+    for kind, family in REFUSED.items():
+        reason = found_of(kind, **family.settings).reason
+        if reason is None:
+            raise ValueError(f"{kind} can be trained now")
+        why = reason.split("cannot be trained: ", 1)[1].removesuffix("; choose another model")
+        # Its size is rounded otherwise on other machines.
+        why = re.sub(r" by [\d.e-]+ nats", "", why)
+        lines.append(f"| `{kind}` | {family.released} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"trained": trained_table, "refused": refused_table}
+
+
+def on_page(name: str) -> str:
+    """Returns a table as docs/models.md has it."""
+    return PAGE.read_text().split(BEGIN.format(name))[1].split(END.format(name))[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="put them into docs/models.md")
+    write = parser.parse_args().write
+    torch.set_num_threads(1)
+    for name, make in TABLES.items():
+        table = make()
+        if write:
+            begin, end = BEGIN.format(name), END.format(name)
+            PAGE.write_text(PAGE.read_text().replace(begin + on_page(name) + end, begin + table + end))
+        else:
+            print(table)
+
+
+if __name__ == "__main__":
+    main()
