@@ -6,8 +6,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
+import { eq } from 'drizzle-orm';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest';
+import { publications, replicas } from '../store/schema.ts';
 import { openBrowser } from '../tests/browser/open-browser.ts';
 import { ADMIN_KEY, TestGateway } from '../tests/support/harness/gateways.ts';
 import type { TestPostgres } from '../tests/support/harness/postgres.ts';
@@ -354,6 +356,30 @@ test('the page of a run that has ended asks no more by itself; nor does that of 
   await view.getByText('This view is not read again by itself').waitFor();
 });
 
+test('engines show their state and the version that they confirmed, and runs under way what their trials do', async () => {
+  const { view, faults } = await open('/');
+  const engine = 'http://127.0.0.1:9';
+  await gateway.db
+    .update(replicas)
+    .set({ runId: RUN, weightVersion: `${RUN}@12`, inRotation: false, updatedAt: new Date(Date.now() - 40_000) })
+    .where(eq(replicas.url, engine));
+  onTestFinished(async () => {
+    await gateway.db.update(replicas).set({ runId: null, weightVersion: null, inRotation: true });
+  });
+  const confirmation = { runId: RUN, replica: engine, checksum: 'c', canaryDifference: 0 };
+  await gateway.db.insert(publications).values({ ...confirmation, version: 11, weightVersion: `${RUN}@11` });
+  await view.getByRole('link', { name: 'Engines and workers' }).click();
+  await view.getByRole('region', { name: 'Engines' }).waitFor();
+  expect(await view.getByRole('row', { name: engine }).innerText()).toMatch(
+    /publication\s+first@12 is being published to it for 4\d s\s+first\s+version 11/,
+  );
+  expect(await view.getByRole('region', { name: 'Trials under way and queues' }).innerText()).toMatch(
+    /first\s+running/,
+  );
+  expect(await view.getByRole('row', { name: 'host-worker-1' }).innerText()).toMatch(/host-worker-1\s+1\s+1/);
+  expect(faults).toEqual([]);
+});
+
 test('the page says that the database is away, keeps what it showed, and goes on when it is back', async () => {
   await gateway.restart({ engines: ['http://127.0.0.1:9'], page, settings: { storeWaitMs: 500 } });
   const { view } = await open('/');
@@ -375,6 +401,7 @@ const VIEWS: [name: string, path: string, text: string][] = [
   ['trial', '/trials/talk', 'I look at the file first.'],
   ['tokens', '/trials/talk?tab=tokens', 'Choose a token'],
   ['dropped', `/runs/${RUN}/dropped`, 'the host was lost'],
+  ['deployment', '/deployment', 'host-worker-1'],
 ];
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 

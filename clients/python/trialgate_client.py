@@ -357,6 +357,10 @@ class TrialgateClient:
         """
         return cast(EngineList, self._json("POST", "/engines", body={"url": url, "change": change}))
 
+    def deployment(self) -> dict[str, Any]:
+        """Reads the state of the engines, and what of the runs under way works and waits."""
+        return cast(dict[str, Any], self._json("GET", "/deployment"))
+
     def health(self) -> dict[str, Any]:
         return cast(dict[str, Any], self._json("GET", "/health"))
 

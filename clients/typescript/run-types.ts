@@ -1,6 +1,6 @@
 import type { Outcome } from './types.ts';
 
-type RunStatus = 'running' | 'blocked' | 'completed' | 'failed' | 'cancelled';
+export type RunStatus = 'running' | 'blocked' | 'completed' | 'failed' | 'cancelled';
 type RunState = {
   run_id: string;
   status: RunStatus;

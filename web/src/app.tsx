@@ -5,6 +5,7 @@ import { forgetKey, keepKey, readKey, takeKeyFromAddress } from './key.ts';
 import { ErrorBoundary } from './parts/error-boundary.tsx';
 import { KeyForm } from './parts/key-form.tsx';
 import { SessionContext } from './use-answer.ts';
+import { DeploymentView } from './views/deployment.tsx';
 import { DroppedView } from './views/dropped.tsx';
 import { EvaluationView, GroupsView, IterationView } from './views/groups.tsx';
 import { RunView } from './views/run.tsx';
@@ -61,6 +62,9 @@ export function App() {
         <Link href="/" className="brand">
           Trialgate
         </Link>
+        <nav aria-label="Views of the deployment" className="views">
+          <Link href="/">Runs</Link> <Link href="/deployment">Engines and workers</Link>
+        </nav>
         {key !== null && (
           <button type="button" className="quiet" onClick={forget}>
             Forget the key
@@ -87,6 +91,9 @@ function Views() {
       <Switch>
         <Route path="/">
           <RunsView />
+        </Route>
+        <Route path="/deployment">
+          <DeploymentView />
         </Route>
         <Route path="/runs/:run">{({ run }) => <RunView key={run} runId={run} />}</Route>
         <Route path="/runs/:run/iterations/:iteration">

@@ -305,6 +305,15 @@ export const OPERATIONS: readonly Operation[] = [
     },
   },
   {
+    ...admin,
+    id: 'deployment',
+    method: 'get',
+    path: '/deployment',
+    summary: 'Read the state of the engines, and what of the runs under way works and waits',
+    reply: 'Deployment',
+    failures: { ...KEY, ...SLOW },
+  },
+  {
     id: 'health',
     method: 'get',
     path: '/health',
