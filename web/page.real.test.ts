@@ -6,15 +6,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
-import { eq } from 'drizzle-orm';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest';
-import { publications, replicas } from '../store/schema.ts';
 import { openBrowser } from '../tests/browser/open-browser.ts';
 import { ADMIN_KEY, TestGateway } from '../tests/support/harness/gateways.ts';
 import type { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { useServer } from '../tests/support/harness/use-database.ts';
 import { recordFailedRun } from '../tests/support/scenarios/failed-run.ts';
+import { recordPublication } from '../tests/support/scenarios/publication.ts';
 import { recordLosses, recordRun, recordConversation } from '../tests/support/scenarios/recorded-run.ts';
 
 const gateway = useServer(new TestGateway<TestPostgres>());
@@ -48,6 +47,7 @@ beforeAll(async () => {
   ]);
   await gateway.start({ engines: ['http://127.0.0.1:9'], page });
   await recordRun(gateway.db, RUN, { iterations: 12, groups: 6, size: 8 });
+  await recordRun(gateway.db, 'second', { iterations: 5, groups: 2, size: 4 });
   await recordLosses(gateway.db, RUN, 11);
   await recordConversation(
     gateway.db,
@@ -359,15 +359,7 @@ test('the page of a run that has ended asks no more by itself; nor does that of 
 test('engines show their state and the version that they confirmed, and runs under way what their trials do', async () => {
   const { view, faults } = await open('/');
   const engine = 'http://127.0.0.1:9';
-  await gateway.db
-    .update(replicas)
-    .set({ runId: RUN, weightVersion: `${RUN}@12`, inRotation: false, updatedAt: new Date(Date.now() - 40_000) })
-    .where(eq(replicas.url, engine));
-  onTestFinished(async () => {
-    await gateway.db.update(replicas).set({ runId: null, weightVersion: null, inRotation: true });
-  });
-  const confirmation = { runId: RUN, replica: engine, checksum: 'c', canaryDifference: 0 };
-  await gateway.db.insert(publications).values({ ...confirmation, version: 11, weightVersion: `${RUN}@11` });
+  onTestFinished(await recordPublication(gateway.db, RUN, engine));
   await view.getByRole('link', { name: 'Engines and workers' }).click();
   await view.getByRole('region', { name: 'Engines' }).waitFor();
   expect(await view.getByRole('row', { name: engine }).innerText()).toMatch(
@@ -377,6 +369,47 @@ test('engines show their state and the version that they confirmed, and runs und
     /first\s+running/,
   );
   expect(await view.getByRole('row', { name: 'host-worker-1' }).innerText()).toMatch(/host-worker-1\s+1\s+1/);
+  expect(faults).toEqual([]);
+});
+
+test('a search over transcripts is in the address, marks what it found as text, and leads to the call', async () => {
+  const { view, faults } = await open(`/runs/${RUN}`);
+  await view.getByRole('link', { name: 'search transcripts' }).click();
+  await view.getByRole('searchbox').fill('LEN(ordered) "def median"');
+  await view.getByRole('searchbox').press('Enter');
+  await view.getByText('3 calls searched, all that the run has.').waitFor();
+  expect(new URL(view.url()).searchParams.get('q')).toBe('LEN(ordered) "def median"');
+  expect(await view.locator('mark').allInnerTexts()).toEqual(['def median', 'len(ordered)']);
+  await view.getByRole('link', { name: 'talk, call 2' }).click();
+  await view.getByText('Done.').first().waitFor();
+  expect(new URL(view.url()).search).toBe('?attempt=1&call=2');
+  await view.goto(`${gateway.gateway.url}/ui/runs/${HOSTILE}/search?q=${encodeURIComponent('<script>window')}`);
+  await view.locator('mark').first().waitFor();
+  expect(await textOf(view)).toContain(HTML);
+  expect(await view.locator('main img, main script, main b').count()).toBe(0);
+  expect(await view.evaluate('window.ran')).toBeUndefined();
+  await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}/search?q=nowhere`);
+  await view.getByText('No message has these words.').waitFor();
+  expect(faults).toEqual([]);
+});
+
+test('the curves of a second run lie over those of a run, and the address keeps which', async () => {
+  const { view, faults } = await open(`/runs/${RUN}`);
+  await view.getByLabel('Draw over it').selectOption('second');
+  const caption = view.locator('figcaption', { hasText: 'Pass rate' });
+  await caption.getByText('second: pass rate').waitFor();
+  expect(new URL(view.url()).search).toBe('?with=second');
+  await view.reload();
+  await view.getByLabel('Draw by').selectOption('trials');
+  await caption.getByText('second: pass rate').waitFor();
+  await view.getByText('Values of Pass rate').click();
+  const values = view.getByRole('region', { name: 'Values of Pass rate' });
+  await values.waitFor();
+  // The 12 iterations of the one and the 5 of the other end after different numbers of trials.
+  expect(await values.getByRole('row').count()).toBe(18);
+  await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}?with=none`);
+  await view.getByText('there is no run "none"').waitFor();
+  await view.getByRole('heading', { name: 'Iterations' }).waitFor();
   expect(faults).toEqual([]);
 });
 
@@ -402,6 +435,8 @@ const VIEWS: [name: string, path: string, text: string][] = [
   ['tokens', '/trials/talk?tab=tokens', 'Choose a token'],
   ['dropped', `/runs/${RUN}/dropped`, 'the host was lost'],
   ['deployment', '/deployment', 'host-worker-1'],
+  ['search', `/runs/${RUN}/search?q=ordered`, 'call 2'],
+  ['two-runs', `/runs/${RUN}?with=second`, 'second: pass rate'],
 ];
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 

@@ -346,6 +346,10 @@ class TrialgateClient:
         """Counts what of a run is not trained, by reason."""
         return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/dropped"))
 
+    def search(self, run_id: str, q: str, after: str | None = None) -> dict[str, Any]:
+        """Searches the messages of a run's transcripts for all words of `q`. `next_after` is the next `after`."""
+        return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/search", {"q": q, "after": after}))
+
     def engines(self) -> EngineList:
         """Lists the engines, with the calls that this gateway process has under way there."""
         return cast(EngineList, self._json("GET", "/engines"))

@@ -15,6 +15,7 @@ import {
   type IterationList,
   type RunDetails,
   type RunList,
+  type SearchResult,
   type Timeline,
   type Transcript,
   type SessionEnd,
@@ -59,6 +60,7 @@ test('the TypeScript client’s types and methods are those of the gateway’s A
   expectTypeOf<Timeline>().toExtend<runSchemas.Timeline>();
   expectTypeOf<runSchemas.Timeline>().toExtend<Timeline>();
   expectTypeOf<CallRequest>().toEqualTypeOf<runSchemas.CallRequest>();
+  expectTypeOf<SearchResult>().toEqualTypeOf<runSchemas.SearchResult>();
   expectTypeOf<DroppedWork>().toExtend<runSchemas.DroppedWork>();
   expectTypeOf<runSchemas.DroppedWork>().toExtend<DroppedWork>();
   expectTypeOf<Transcript>().toExtend<runSchemas.Transcript>();

@@ -23,6 +23,7 @@ import type {
   IterationList,
   RunDetails,
   RunList,
+  SearchResult,
   Timeline,
   Transcript,
   TrialFilter,
@@ -205,6 +206,11 @@ export class TrialgateClient {
   /** Counts what of a run is not trained, by reason. */
   dropped(runId: string, signal?: AbortSignal): Promise<DroppedWork> {
     return this.#json(`${runPath(runId)}/dropped`, { signal });
+  }
+
+  /** Searches the messages of a run's transcripts for all words, and phrases in quotation marks, of `q`; the newest trials first. */
+  search(runId: string, query: { q: string; after?: string }, signal?: AbortSignal): Promise<SearchResult> {
+    return this.#json(`${runPath(runId)}/search`, { query, signal });
   }
 
   /** Lists the engines, with the calls that this gateway process has under way there. */

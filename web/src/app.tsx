@@ -10,6 +10,7 @@ import { DroppedView } from './views/dropped.tsx';
 import { EvaluationView, GroupsView, IterationView } from './views/groups.tsx';
 import { RunView } from './views/run.tsx';
 import { RunsView } from './views/runs.tsx';
+import { SearchView } from './views/search.tsx';
 import { TimelineView } from './views/timeline.tsx';
 import { TrialView } from './views/trial.tsx';
 
@@ -107,6 +108,7 @@ function Views() {
         </Route>
         <Route path="/runs/:run/groups">{({ run }) => <GroupsView runId={run} />}</Route>
         <Route path="/runs/:run/dropped">{({ run }) => <DroppedView runId={run} />}</Route>
+        <Route path="/runs/:run/search">{({ run }) => <SearchView runId={run} />}</Route>
         <Route path="/trials/:trial">{({ trial }) => <TrialView key={trial} trialId={trial} />}</Route>
         <Route>
           <h1>There is no such view</h1>

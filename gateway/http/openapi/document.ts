@@ -34,6 +34,7 @@ const named = {
   GroupList: runSchemas.groupList,
   Timeline: runSchemas.timeline,
   DroppedWork: runSchemas.droppedWork,
+  SearchResult: runSchemas.searchResult,
   Transcript: runSchemas.transcript,
   CallRequest: runSchemas.callRequest,
   Health: schemas.health,

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import type { SchemaName } from './document.ts';
-import { groupsQuery, iterationsQuery, runsQuery, timelineQuery, transcriptQuery } from './run-schemas.ts';
+import { groupsQuery, iterationsQuery, runsQuery, searchQuery, timelineQuery, transcriptQuery } from './run-schemas.ts';
 import { attemptQuery, exporting, listing, recordQuery } from './schemas.ts';
 
 export type Operation = {
@@ -276,6 +276,16 @@ export const OPERATIONS: readonly Operation[] = [
     summary: 'Count a run’s groups, trials, attempts and calls that are not trained, by reason',
     reply: 'DroppedWork',
     failures: { ...KEY, ...NO_RUN, ...SLOW },
+  },
+  {
+    ...admin,
+    id: 'search',
+    method: 'get',
+    path: `${RUN}/search`,
+    summary: 'Search the messages of a run’s transcripts for words and phrases, the newest trials first',
+    query: searchQuery,
+    reply: 'SearchResult',
+    failures: { ...BAD, ...KEY, ...NO_RUN, ...SLOW },
   },
   {
     ...admin,
