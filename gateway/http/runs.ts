@@ -145,6 +145,10 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const { id, status } = await runOf(c.req.raw.headers, c.req.param('run'));
     const { q, after } = check(searchQuery, c.req.query());
     const found = await readForPage(deps, () => searchTranscripts(reader, id, { terms: termsOf(q), after }));
+    if (!found) {
+      const message = `run ${id} has no call ${after}, after which to search on: its session was deleted, or it is of another run. Begin the search again`;
+      throw new Failure(404, 'not_found', message, { retryable: false });
+    }
     const reply: SearchResult = {
       run_status: status,
       hits: found.hits.map(({ trialId, attempt, callId, number, role, excerpt }) => ({

@@ -37,11 +37,14 @@ function textsOfMessage(message: unknown): MessageText[] {
   const role = typeof message.role === 'string' ? message.role : 'message';
   const parts: unknown[] = Array.isArray(message.content) ? message.content : [message.content];
   const called: unknown[] = Array.isArray(message.tool_calls) ? message.tool_calls : [];
+  const functions = [...called.map((call) => (isObject(call) ? call.function : null)), message.function_call];
   const texts: unknown[] = [
-    message.reasoning_content ?? message.reasoning,
-    ...parts.map((part) => (isObject(part) ? part.text : part)),
-    ...called.map((call) => {
-      const { name, arguments: given } = isObject(call) && isObject(call.function) ? call.function : {};
+    // Some engines send the same text in both fields.
+    ...new Set([message.reasoning_content, message.reasoning]),
+    ...parts.map((part) => (isObject(part) ? (part.text ?? part.refusal) : part)),
+    message.refusal,
+    ...functions.map((named) => {
+      const { name, arguments: given } = isObject(named) ? named : {};
       return typeof given === 'string' ? `${String(name)} ${given}` : name;
     }),
   ];

@@ -57,9 +57,10 @@ function Hits({ runId, q, after, before = 0 }: { runId: string; q: string; after
     ask: (client, _before: Found | null, signal) => readHits(client, { runId, q, after }, signal),
     // A search reads much of the record, so a person asks for it again.
     isFinal: () => true,
+    isCostly: true,
   });
   return (
-    <ShowAnswer answer={answer} note={after === undefined ? undefined : null}>
+    <ShowAnswer answer={answer} note={after === undefined || answer.trouble !== null ? undefined : null}>
       {({ hits, searched, next }) => (
         <>
           {hits.map((hit, i) => (
@@ -84,7 +85,7 @@ function Hits({ runId, q, after, before = 0 }: { runId: string; q: string; after
   );
 }
 
-/** Reads until a page has hits. */
+/** Reads until a page has hits. When a later page fails, the search goes on after those before it once someone asks for more. */
 async function readHits(
   client: TrialgateClient,
   { runId, q, after }: { runId: string; q: string; after?: string },
@@ -92,7 +93,13 @@ async function readHits(
 ): Promise<Found> {
   const found: Found = { hits: [], searched: 0, next: after ?? null };
   for (let pages = 0; pages < MOST_PAGES; pages++) {
-    const page: SearchResult = await client.search(runId, { q, after: found.next ?? undefined }, signal);
+    let page: SearchResult;
+    try {
+      page = await client.search(runId, { q, after: found.next ?? undefined }, signal);
+    } catch (error) {
+      if (pages === 0) throw error;
+      break;
+    }
     found.hits.push(...page.hits);
     found.searched += page.searched;
     found.next = page.next_after;
