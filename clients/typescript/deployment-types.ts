@@ -4,7 +4,7 @@ import type { Engine } from './types.ts';
 export type DeploymentEngine = Engine & {
   /** The policy version of its run that it confirmed last. */
   confirmed: { version: number; at: number } | null;
-  /** Why it is out of rotation: its version is being published, or other engines confirmed that version and it did not. */
+  /** Why it is out of rotation: its version is being published, or other engines serve that version and it awaits a repair. */
   awaits: 'publication' | 'repair' | null;
   awaits_since: number | null;
   /** Why this process's last call did not take it. */

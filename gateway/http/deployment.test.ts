@@ -38,25 +38,33 @@ const addRun = async (id: string, maxStaleness = 0) => {
   await gateway.db.insert(iterations).values({ runId: id, iteration: 0, take: 1, policyVersion: 0 });
 };
 
-test('an engine shows the version that it confirmed, and whether its next one is published or others confirmed it alone', async () => {
+test('an engine shows the version that it confirmed, and whether its next one is published or others serve it already', async () => {
   const { url } = gateway.engine;
+  const other = 'http://other:1';
   await addRun('run');
-  await gateway.db
-    .insert(replicas)
-    .values({ url: 'http://other:1', runId: 'run', weightVersion: 'run@2', foundBy: 'hand' });
+  // Whichever clock is ahead, and whenever the engine joined, times do not decide.
+  const confirmedAt = new Date(Date.now() - 60_000);
+  const leave = { runId: 'run', weightVersion: 'run@2', inRotation: false };
+  await gateway.db.insert(replicas).values({ url: other, foundBy: 'hand', ...leave });
+  await gateway.db.update(replicas).set(leave).where(eq(replicas.url, url));
   const confirmation = { runId: 'run', checksum: 'c', canaryDifference: 0 };
   await gateway.db.insert(publications).values([
-    { ...confirmation, version: 1, replica: url, weightVersion: 'run@1', confirmedAt: new Date(Date.now() - 60_000) },
-    { ...confirmation, version: 0, replica: url, weightVersion: 'run@0', confirmedAt: new Date(Date.now() - 90_000) },
+    { ...confirmation, version: 1, replica: url, weightVersion: 'run@1', confirmedAt },
+    {
+      ...confirmation,
+      version: 0,
+      replica: url,
+      weightVersion: 'run@0',
+      confirmedAt: new Date(confirmedAt.getTime() - 1),
+    },
   ]);
-  const leave = { runId: 'run', weightVersion: 'run@2', inRotation: false, updatedAt: new Date(Date.now() - 5_000) };
-  await gateway.db.update(replicas).set(leave).where(eq(replicas.url, url));
   expect(await engineAt(url)).toMatchObject({ confirmed: { version: 1 }, awaits: 'publication', in_rotation: false });
   await gateway.db
     .insert(publications)
-    .values({ ...confirmation, version: 2, replica: 'http://other:1', weightVersion: 'run@2' });
+    .values({ ...confirmation, version: 2, replica: other, weightVersion: 'run@2', confirmedAt });
+  await gateway.db.update(replicas).set({ inRotation: true }).where(eq(replicas.url, other));
   expect(await engineAt(url)).toMatchObject({ confirmed: { version: 1 }, awaits: 'repair' });
-  expect(await engineAt('http://other:1')).toMatchObject({ confirmed: { version: 2 }, awaits: null });
+  expect(await engineAt(other)).toMatchObject({ confirmed: { version: 2 }, awaits: null });
   await gateway.db.update(replicas).set({ drainedByHand: true }).where(eq(replicas.url, url));
   expect(await engineAt(url)).toMatchObject({ state: 'draining', awaits: null, awaits_since: null });
 });

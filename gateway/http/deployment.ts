@@ -15,8 +15,8 @@ export function deploymentRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   app.get('/deployment', async (c) => {
     requireAdmin(deps, c.req.raw.headers);
     const record = await readForPage(deps, () => readDeployment(deps.reader));
-    const loads = await loadsOf(deps);
     const other = await deps.otherThread?.();
+    const loads = loadsOf(deps, other);
     const { inFlight, waiting } = other ? deps.counters.plus(other.counters) : deps.counters;
     const known = new Map(record.engines.map((engine) => [engine.row.url, engine]));
     const loadOf = new Map(loads.map((load) => [load.engine, load]));

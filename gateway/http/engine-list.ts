@@ -1,17 +1,14 @@
 import { DEPLOYMENT_POOL } from '../../store/schema.ts';
-import { addLoads } from '../calls/counters.ts';
+import { addLoads, type Snapshot } from '../calls/counters.ts';
 import type { ReplicaLoad, ReplicaRow } from '../engines/pool.ts';
 import type { GatewayDeps } from './deps.ts';
 import type { Engine } from './openapi/schemas.ts';
 
 /** Returns the loads of the replicas as both threads of this process know them. */
-export async function loadsOf({
-  engines,
-  otherThread,
-}: Pick<GatewayDeps, 'engines' | 'otherThread'>): Promise<ReplicaLoad[]> {
-  const other = await otherThread?.();
-  return other ? addLoads(engines.loads, other.engines) : engines.loads;
-}
+export const loadsOf = (
+  { engines }: Pick<GatewayDeps, 'engines'>,
+  other: Snapshot | null | undefined,
+): ReplicaLoad[] => (other ? addLoads(engines.loads, other.engines) : engines.loads);
 
 /** Returns the calls under way by engine. */
 export const callsIn = (loads: readonly ReplicaLoad[]): Map<string, number> =>

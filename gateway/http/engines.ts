@@ -23,7 +23,7 @@ export function engineRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const { db } = deps;
   const list = async () => {
     const rows = await withStoreRetry(deps, () => readEngines(db));
-    return { engines: engineList(rows, callsIn(await loadsOf(deps))) };
+    return { engines: engineList(rows, callsIn(loadsOf(deps, await deps.otherThread?.()))) };
   };
   app.use('/engines', async (c, next) => {
     requireAdmin(deps, c.req.raw.headers);

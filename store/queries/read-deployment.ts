@@ -20,7 +20,7 @@ export type DeploymentEngine = {
   row: typeof replicas.$inferSelect;
   /** The version of its run that it confirmed last. Times are in seconds since the epoch. */
   confirmed: { version: number; at: number } | null;
-  /** True when another replica confirmed the version of this one after this one left the rotation. */
+  /** True when it is out of rotation and another replica is in rotation with its version. */
   isBehind: boolean;
   /** The trials under way whose last recorded call it answered. */
   trials: number;
@@ -87,10 +87,6 @@ export async function readDeployment(db: Database): Promise<DeploymentRecord> {
     select distinct on (p.replica) p.replica, p.version, ${epoch(sql`p.confirmed_at`)} as at
     from ${publications} p join ${replicas} r on r.run_id = p.run_id and r.url = p.replica
     order by p.replica, p.confirmed_at desc`);
-  const { rows: behind } = await db.execute<{ url: string }>(sql`
-    select r.url from ${replicas} r where not r.in_rotation and exists (
-      select from ${publications} p
-      where p.run_id = r.run_id and p.weight_version = r.weight_version and p.replica <> r.url and p.confirmed_at >= r.updated_at)`);
   const { rows: placed } = await db.execute<{ engine: string; trials: number }>(sql`
     with ${NEAR}, ${TRIED},
     live as (select id, attempt from tried where is_open and ended_at is null and status = 'created' limit ${MOST_TRIALS})
@@ -110,7 +106,8 @@ export async function readDeployment(db: Database): Promise<DeploymentRecord> {
     .where(gt(longCalls.seenAt, sql`now() - interval '30 seconds'`))
     .groupBy(longCalls.engine);
   const confirmedBy = new Map(confirmed.map(({ replica, ...last }) => [replica, last]));
-  const behindUrls = new Set(behind.map(({ url }) => url));
+  // No times are compared: several clocks write them, and an engine that joins a run has a later one than what the others confirmed.
+  const served = new Set(rows.filter(({ inRotation }) => inRotation).map(({ weightVersion }) => weightVersion));
   const trialsOf = new Map(placed.map(({ engine, trials: many }) => [engine, many]));
   const longOf = new Map(long.map((row) => [row.engine, row]));
   const { rows: underWay } = await db.execute<DeploymentRun>(WORK);
@@ -120,7 +117,7 @@ export async function readDeployment(db: Database): Promise<DeploymentRecord> {
     engines: rows.map((row) => ({
       row,
       confirmed: confirmedBy.get(row.url) ?? null,
-      isBehind: behindUrls.has(row.url),
+      isBehind: !row.inRotation && row.weightVersion !== null && served.has(row.weightVersion),
       trials: trialsOf.get(row.url) ?? 0,
       longCalls: longOf.get(row.url)?.calls ?? 0,
       longestCallAt: longOf.get(row.url)?.since ?? null,

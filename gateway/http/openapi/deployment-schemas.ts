@@ -13,7 +13,7 @@ const deploymentEngine = engine.extend({
     .enum(['publication', 'repair'])
     .nullable()
     .describe(
-      'Why it is out of rotation: its version is being published, or other engines confirmed that version and it did not; null while it is in rotation or drains',
+      'Why it is out of rotation: `publication`: its version is being published. `repair`: other engines serve that version and it has not confirmed it; it joined later or failed, and a repair may be under way. Null while it is in rotation or drains',
     ),
   awaits_since: seconds.nullable(),
   trouble: z.string().nullable().describe('Why this process’s last call did not take it'),

@@ -139,7 +139,7 @@ function stateOf(engine: DeploymentEngine, now: number): [word: string, why: str
   const age = since === null ? '' : ` for ${duration(now - since)}`;
   if (awaits === 'publication') return ['publication', `${version ?? 'a version'} is being published to it${age}`];
   if (awaits === 'repair')
-    return ['not_confirmed', `other engines confirmed ${version ?? 'the version'}, it did not${age}`];
+    return ['not_confirmed', `other engines serve ${version ?? 'its version'}, it awaits a repair${age}`];
   return [engine.trouble === null ? 'serving' : 'failing', null];
 }
 
