@@ -393,17 +393,52 @@ test('a search over transcripts is in the address, marks what it found as text, 
   expect(faults).toEqual([]);
 });
 
+test('a search that takes too long is not asked again by itself, and goes on after what was searched', async () => {
+  const { view } = await open('/');
+  const asked: (string | null)[] = [];
+  const next = '00000000-0000-4000-8000-000000000000';
+  await view.route(`**/runs/${RUN}/search?*`, async (route) => {
+    const after = new URL(route.request().url()).searchParams.get('after');
+    asked.push(after);
+    const error = { message: 'the database took too long', code: 'query_too_slow' };
+    await (after === null
+      ? route.fulfill({ json: { run_status: 'running', hits: [], searched: 7, next_after: next } })
+      : route.fulfill({ status: 503, json: { error } }));
+  });
+  await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}/search?q=slow`);
+  await view.getByText('7 calls searched.').waitFor();
+  await view.getByRole('button', { name: 'Search on' }).click();
+  await view.getByText('the database took too long').waitFor();
+  await view.getByText('This view is not read again by itself.').first().waitFor();
+  expect(asked).toEqual([null, next, next]);
+});
+
 test('the curves of a second run lie over those of a run, and the address keeps which', async () => {
   const { view, faults } = await open(`/runs/${RUN}`);
-  await view.getByLabel('Draw over it').selectOption('second');
-  const caption = view.locator('figcaption', { hasText: 'Pass rate' });
+  const values = view.getByRole('region', { name: 'Values of Pass rate' });
+  await view.getByText('Values of Pass rate').click();
+  await values.waitFor();
+  const choice = view.getByLabel('Draw over it');
+  expect(await choice.getByRole('option').count()).toBe(1);
+  await choice.focus();
+  await choice.selectOption('second');
+  const curve = view.locator('figure', { hasText: 'Pass rate' });
+  const caption = curve.locator('figcaption');
   await caption.getByText('second: pass rate').waitFor();
   expect(new URL(view.url()).search).toBe('?with=second');
+  expect([await values.isVisible(), await choice.evaluate('document.activeElement?.tagName')]).toEqual([
+    true,
+    'SELECT',
+  ]);
+  // The first run has 12 iterations and the second 5: under the pointer it has no value behind them.
+  const plot = curve.locator('.u-over');
+  await plot.hover({ position: { x: ((await plot.boundingBox())?.width ?? 2) - 2, y: 20 } });
+  await caption.getByText('iteration 11').waitFor();
+  expect(await caption.getByText('second: pass rate').innerText()).toMatch(/–$/);
   await view.reload();
   await view.getByLabel('Draw by').selectOption('trials');
   await caption.getByText('second: pass rate').waitFor();
   await view.getByText('Values of Pass rate').click();
-  const values = view.getByRole('region', { name: 'Values of Pass rate' });
   await values.waitFor();
   // The 12 iterations of the one and the 5 of the other end after different numbers of trials.
   expect(await values.getByRole('row').count()).toBe(18);

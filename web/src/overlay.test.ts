@@ -31,3 +31,23 @@ test('a chart that only one of two runs has stays, and says whose it is', () => 
     { title: 'KL', x: [5], lines: [{ label: 'b: KL', values: [50], isDashed: true }] },
   ]);
 });
+
+test('between its own places a line has under the pointer the value before by minutes, and none by iteration or behind its end', () => {
+  const shown = (isCarried: boolean) => {
+    const own = { ...chart('Reward', [1, 3, 5, 7], 'mean'), isCarried };
+    own.lines = [{ label: 'mean', values: [10, null, 50, null] }];
+    return overlay([own], [chart('Reward', [2, 4, 6, 8], 'mean')], 'b')[0]?.lines.map(({ under }) => under);
+  };
+  expect(shown(true)).toEqual([
+    [10, 10, null, 10, 50, null, null, null],
+    [null, 20, 20, 40, 40, 60, 60, 80],
+  ]);
+  expect(shown(false)).toEqual([undefined, undefined]);
+});
+
+test('two points of a run at one place stay two', () => {
+  const own = { ...chart('Reward', [1, 1, 2], 'mean'), lines: [{ label: 'mean', values: [1, 2, 3] }] };
+  expect(overlay([own], [chart('Reward', [1, 3], 'mean')], 'b')).toMatchObject([
+    { x: [1, 1, 2, 3], lines: [{ values: [1, 2, 3, null] }, { values: [10, null, null, 30] }] },
+  ]);
+});

@@ -5,6 +5,8 @@ export type Line = {
   color?: number;
   /** True for a line of the second of two runs. */
   isDashed?: boolean;
+  /** The values under the pointer, where they are not those of its places. */
+  under?: (number | null)[];
 };
 export type Chart = {
   title: string;
@@ -15,7 +17,9 @@ export type Chart = {
   /** Filled between these two, such as the mean less and plus the standard deviation. */
   band?: { low: (number | null)[]; high: (number | null)[] };
   hint?: string;
-  /** True when it has the places of two runs: most lines have no value where only the other run has one. */
+  /** True when two runs have places between those of each other, such as minutes: a line has its value before there. */
+  isCarried?: boolean;
+  /** True when it has the places of two runs. */
   isMerged?: boolean;
 };
 
@@ -30,12 +34,15 @@ export function overlay(own: readonly Chart[], other: readonly Chart[], name: st
 }
 
 function merged(own: Chart, other: Chart, name: string): Chart {
-  const x = [...new Set([...own.x, ...other.x])].toSorted((a, b) => a - b);
-  const at = new Map(x.map((place, i) => [place, i]));
-  const spread = (places: readonly number[], values: readonly (number | null)[]): (number | null)[] => {
+  const { x, rowsOf } = mergedPlaces(own.x, other.x);
+  const spread = (rows: readonly number[], values: readonly (number | null)[]): (number | null)[] => {
     const all = x.map((): number | null => null);
-    for (const [i, place] of places.entries()) all[at.get(place) ?? 0] = values[i] ?? null;
+    for (const [i, row] of rows.entries()) all[row] = values[i] ?? null;
     return all;
+  };
+  const placed = (rows: readonly number[], values: readonly (number | null)[]) => {
+    const all = spread(rows, values);
+    return { values: all, ...(own.isCarried ? { under: carried(rows, all) } : {}) };
   };
   const colorOf = (label: string, i: number): number => {
     const same = own.lines.findIndex((line) => line.label === label);
@@ -46,14 +53,38 @@ function merged(own: Chart, other: Chart, name: string): Chart {
     x,
     isMerged: true,
     lines: [
-      ...own.lines.map((line) => ({ ...line, values: spread(own.x, line.values) })),
+      ...own.lines.map((line) => ({ ...line, ...placed(rowsOf.own, line.values) })),
       ...other.lines.map(({ label, values }, i) => ({
         label: `${name}: ${label}`,
-        values: spread(other.x, values),
+        ...placed(rowsOf.other, values),
         color: colorOf(label, i),
         isDashed: true,
       })),
     ],
-    ...(own.band ? { band: { low: spread(own.x, own.band.low), high: spread(own.x, own.band.high) } } : {}),
+    ...(own.band ? { band: { low: spread(rowsOf.own, own.band.low), high: spread(rowsOf.own, own.band.high) } } : {}),
   };
+}
+
+/** Returns the places of both, ascending, and the row of each place of each. A place that one has several times stays as many rows. */
+function mergedPlaces(own: readonly number[], other: readonly number[]) {
+  const x: number[] = [];
+  const rowsOf: { own: number[]; other: number[] } = { own: [], other: [] };
+  while (rowsOf.own.length < own.length || rowsOf.other.length < other.length) {
+    const [left = Infinity, right = Infinity] = [own[rowsOf.own.length], other[rowsOf.other.length]];
+    if (left <= right) rowsOf.own.push(x.length);
+    if (right <= left) rowsOf.other.push(x.length);
+    x.push(Math.min(left, right));
+  }
+  return { x, rowsOf };
+}
+
+/** Returns the values of a line with the one before at the places between its own, up to its last value. */
+function carried(rows: readonly number[], values: readonly (number | null)[]): (number | null)[] {
+  const last = values.findLastIndex((value) => value !== null);
+  const isOwn = new Set(rows);
+  let before: number | null = null;
+  return values.map((value, i) => {
+    before = value ?? before;
+    return isOwn.has(i) || i > last ? value : before;
+  });
 }

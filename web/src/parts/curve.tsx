@@ -27,7 +27,7 @@ export function Curve({ title, x, xLabel, lines, band, hint, isMerged = false }:
   );
   const newest = useRef(data);
   const shown = useRef(lines);
-  const styles = JSON.stringify(lines.map(({ values: _values, ...style }) => style));
+  const styles = JSON.stringify(lines.map(({ values: _values, under: _under, ...style }) => style));
   useEffect(() => {
     shown.current = lines;
   }, [lines]);
@@ -83,11 +83,9 @@ export function Curve({ title, x, xLabel, lines, band, hint, isMerged = false }:
     newest.current = data;
     if (drawn.current && drawn.current.data !== data) drawn.current.setData(data);
   }, [data]);
-  const valueAt = (all: readonly (number | null)[], index: number): number | null | undefined =>
-    isMerged ? all.slice(0, index + 1).findLast((value) => value !== null) : all[index];
-  const values = lines.map(({ label, values: all, color, isDashed }, i) => ({
+  const values = lines.map(({ label, values: all, under = all, color, isDashed }, i) => ({
     label,
-    value: at === null ? all.findLast((value) => value !== null) : valueAt(all, at),
+    value: at === null ? all.findLast((value) => value !== null) : under[at],
     swatch: `swatch swatch-${(color ?? i) % COLORS.length}${isDashed ? ' swatch-dashed' : ''}`,
   }));
   return (

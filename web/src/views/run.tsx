@@ -129,21 +129,13 @@ type CurvesProps = { runId: string; takes: Take[]; evaluations: Evaluation[] };
 /** The curves of a run, and of a second one that the address names. */
 function Curves(own: CurvesProps) {
   const [search] = useSearchChange();
-  const other = search.get('with');
-  return other === null || other === '' ? (
-    <Drawn {...own} other={null} />
-  ) : (
-    <TwoRuns {...own} key={other} otherId={other} />
-  );
-}
-
-function TwoRuns({ otherId, ...own }: CurvesProps & { otherId: string }) {
-  const answer = useAnswer({
+  const otherId = search.get('with') ?? '';
+  const { value, trouble } = useAnswer({
     key: `run ${otherId}`,
-    ask: (client, before: RunNow | null, signal) => readRunNow(client, otherId, before, signal),
-    isFinal: ({ run }) => hasEnded(run.status),
+    ask: async (client, before: RunNow | null, signal) =>
+      otherId === '' ? null : readRunNow(client, otherId, before, signal),
+    isFinal: (now) => now === null || hasEnded(now.run.status),
   });
-  const { value, trouble } = answer;
   const other = useMemo(
     () => value && { runId: otherId, takes: value.takes, evaluations: value.run.evaluations },
     [otherId, value],
@@ -160,7 +152,7 @@ function TwoRuns({ otherId, ...own }: CurvesProps & { otherId: string }) {
   );
 }
 
-type DrawnProps = CurvesProps & { other: CurvesProps | null; otherId?: string };
+type DrawnProps = CurvesProps & { other: CurvesProps | null; otherId: string };
 
 function Drawn({ runId, takes, evaluations, other, otherId }: DrawnProps) {
   const [search, change] = useSearchChange();
@@ -202,7 +194,7 @@ function Drawn({ runId, takes, evaluations, other, otherId }: DrawnProps) {
             Remove added metrics
           </button>
         )}
-        <SecondRun runId={runId} chosen={otherId ?? ''} />
+        <SecondRun runId={runId} chosen={otherId} />
       </div>
       {charts.length === 0 ? (
         <p className="hint">No iteration has ended yet: curves begin with the first that has.</p>
@@ -223,9 +215,12 @@ const MOST_RUNS = 200;
 /** Chooses a run whose curves are drawn over those of this one. The choice is in the address. */
 function SecondRun({ runId, chosen }: { runId: string; chosen: string }) {
   const [, change] = useSearchChange();
-  const { value } = useAnswer({
-    key: 'runs to compare with',
-    ask: (client, _before: RunList | null, signal) => client.runs({ limit: MOST_RUNS }, signal),
+  // The list has rewards of each run, so that not each view of a run asks for it.
+  const [isAsked, setAsked] = useState(false);
+  const { value, trouble } = useAnswer({
+    key: `runs to compare with ${isAsked}`,
+    ask: async (client, _before: RunList | null, signal) =>
+      isAsked ? client.runs({ limit: MOST_RUNS }, signal) : null,
     isFinal: () => true,
   });
   const ids = value?.runs.map((run) => run.run_id) ?? [];
@@ -235,6 +230,7 @@ function SecondRun({ runId, chosen }: { runId: string; chosen: string }) {
       Draw over it{' '}
       <select
         value={chosen}
+        onFocus={() => setAsked(true)}
         onChange={(event) =>
           change((params) => {
             if (event.target.value === '') params.delete('with');
@@ -248,6 +244,7 @@ function SecondRun({ runId, chosen }: { runId: string; chosen: string }) {
             {visible(name)}
           </option>
         ))}
+        {isAsked && value === null && <option disabled>{trouble ?? 'Loading …'}</option>}
       </select>
     </label>
   );
@@ -292,7 +289,7 @@ function chartsOf(
 ): { charts: Chart[]; names: string[] } {
   const drawn = curvesOf(takes, axis);
   if (drawn.x.length === 0) return { charts: [], names: [] };
-  const common = { x: drawn.x, xLabel: AXES[axis] };
+  const common = { x: drawn.x, xLabel: AXES[axis], isCarried: axis !== 'iteration' };
   return {
     names: drawn.names,
     charts: [
