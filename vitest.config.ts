@@ -100,6 +100,7 @@ export default defineConfig({
           name: 'real',
           include: ['**/*.real.test.ts'],
           setupFiles: SIGNAL,
+          globalSetup: ['tests/support/harness/postgres-setup.ts'],
           exclude: ['**/node_modules/**'],
           // One GPU holds one engine at a time.
           fileParallelism: deviceOf('auto') === 'cpu',

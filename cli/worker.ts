@@ -11,6 +11,7 @@ import { MemoryGate } from '../activities/sandbox/memory-gate.ts';
 import { startsOfHost } from '../activities/sandbox/starts.ts';
 import { sweepSandboxes } from '../activities/sandbox/sweep-sandboxes.ts';
 import { WarmSandboxes } from '../activities/sandbox/warm/warm-sandboxes.ts';
+import { TrialgateError } from '../core/errors.ts';
 import { openDatabase, type Database } from '../store/database.ts';
 import { followRuns } from './log/follow-runs.ts';
 import { makePrivate } from './private-folder.ts';
@@ -36,13 +37,15 @@ export type WorkerSettings = {
   warmSandboxes: number;
   /** Lets new trials wait while the host is short of memory. */
   waitForMemory: boolean;
+  /** Where it answers Prometheus, as `IP:port`; null for nowhere. */
+  metricsAddress: string | null;
 };
 
 /** Runs workflows, activities or both until `signal` aborts. Then activities get a few seconds to end before they are cancelled. */
 export async function runWorker(settings: WorkerSettings, signal: AbortSignal): Promise<void> {
   if (settings.only !== 'workflows') requireBubblewrap(await isolation(), settings.unsandboxed);
   makePrivate(settings.home);
-  Runtime.install({ logger: new DefaultLogger('WARN'), shutdownSignals: [] });
+  installRuntime(settings.metricsAddress);
   const connection = await connect(settings.temporalAddress, signal);
   const clientConnection = await Connection.connect({ address: settings.temporalAddress });
   const client = new Client({ connection: clientConnection });
@@ -77,6 +80,31 @@ export async function runWorker(settings: WorkerSettings, signal: AbortSignal): 
     await connection.close();
     await db.$client.end();
     await Promise.race([forLoggers.$client.end(), delay(LOGGERS_END_MS, undefined, { ref: false })]);
+  }
+}
+
+/** @throws TrialgateError when the address for Prometheus is taken or is none of this machine */
+function installRuntime(metricsAddress: string | null): void {
+  const logger = new DefaultLogger('WARN');
+  if (metricsAddress === null) {
+    Runtime.install({ logger, shutdownSignals: [] });
+    return;
+  }
+  const metrics = {
+    prometheus: {
+      bindAddress: metricsAddress,
+      countersTotalSuffix: true,
+      unitSuffix: true,
+      useSecondsForDurations: true,
+    },
+  };
+  try {
+    Runtime.install({ logger, shutdownSignals: [], telemetryOptions: { metrics } });
+  } catch (error) {
+    throw new TrialgateError(
+      'bad_input',
+      `metrics_address: nothing can listen on ${metricsAddress} (${error instanceof Error ? error.message : String(error)}): name another port, or an address of this machine`,
+    );
   }
 }
 

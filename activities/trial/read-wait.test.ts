@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
-import { noteLongCall } from '../../store/queries/long-calls.ts';
+import { noteLongCalls } from '../../store/queries/long-calls.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
@@ -30,12 +30,22 @@ async function trialsOf(...names: string[]) {
 type Trial = Awaited<ReturnType<typeof trialsOf>>[number];
 
 const waits = (trial: Trial | undefined, seconds: number, given: object = {}) =>
-  noteLongCall(store.db, {
-    ...{ callId: randomUUID(), trialId: '', attempt: 1, engine: ENGINE, stream: true, constrained: false },
-    startedAt: ago(seconds),
-    ...trial,
-    ...given,
-  });
+  noteLongCalls(store.db, [
+    {
+      ...{
+        callId: randomUUID(),
+        trialId: '',
+        attempt: 1,
+        runId: null,
+        engine: ENGINE,
+        stream: true,
+        constrained: false,
+      },
+      ...{ startedAt: ago(seconds), firstTokenAt: null, tokens: 0 },
+      ...trial,
+      ...given,
+    },
+  ]);
 
 /** Records a call that ended just now. */
 const answered = (trial: Trial | undefined, { seconds = 1, tokens = 100, first = 0.1 } = {}) =>

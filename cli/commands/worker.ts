@@ -13,6 +13,7 @@ export function register(root: Command): void {
     'sandboxes_per_second',
     'warm_sandboxes',
     'wait_for_memory',
+    'metrics_address',
   ])
     .description('run workflows, activities or both in the foreground')
     .addOption(new Option('--only <part>', 'one of the two').choices(['workflows', 'activities']))
@@ -42,6 +43,7 @@ export function register(root: Command): void {
           sandboxesPerSecond,
           warmSandboxes: config.warm_sandboxes,
           waitForMemory: config.wait_for_memory,
+          metricsAddress: config.metrics_address ?? null,
         },
         shutdownSignal(),
       );

@@ -68,6 +68,10 @@ export const deployment = z.strictObject({
   cpu_offload: z.boolean('true or false'),
   trainer_threads: z.int('a whole number').min(1, 'at least 1').optional(),
   peak_tflops: z.number('a number').positive('more than 0').optional(),
+  metrics_address: text
+    .regex(/^(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:]+\]):\d{1,5}$/, 'an IP address and a port, such as 127.0.0.1:9464')
+    .refine((address) => portOf(address) >= 1 && portOf(address) <= 65_533, 'a port from 1 to 65533')
+    .optional(),
   engines_file: text.optional(),
   engines_kubernetes: text.optional(),
   engines_kubernetes_namespace: text
@@ -98,6 +102,7 @@ type OptionalKey =
   | 'pack_tokens'
   | 'trainer_threads'
   | 'peak_tflops'
+  | 'metrics_address'
   | 'engines_file'
   | 'engines_kubernetes'
   | 'engines_kubernetes_namespace'
@@ -111,6 +116,9 @@ type OptionalKey =
   | 'secret';
 
 export type Deployment = z.output<typeof deployment>;
+
+/** Returns the port of an address. */
+export const portOf = (address: string): number => Number(address.slice(address.lastIndexOf(':') + 1));
 
 const words = (value: string): string[] => value.trim().split(/\s+/).filter(Boolean);
 

@@ -126,6 +126,11 @@ export const SETTINGS = {
     placeholder: 'TFLOPS',
     from: 'number',
   },
+  metrics_address: {
+    about:
+      'address at which a worker answers Prometheus at /metrics; of a deployment, the workflow worker there, the activity worker and the GPU worker at the next two ports (default: nowhere)',
+    placeholder: 'HOST:PORT',
+  },
   engines_file: {
     about:
       'file with a list of engines, JSON or YAML (`- http://host:port`, or `- {url: …, drain: true}`), which the gateways read again as it changes',

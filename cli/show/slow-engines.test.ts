@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
-import { noteLongCall } from '../../store/queries/long-calls.ts';
+import { noteLongCalls } from '../../store/queries/long-calls.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { readEngineSpeeds } from '../../store/queries/read-engine-speeds.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
@@ -27,10 +27,12 @@ test('a run’s engines that are slow, or do not answer, are named with their sp
       choice: { completionTokenIds: new Int32Array(20) },
     }),
   ]);
-  await noteLongCall(store.db, {
-    ...{ callId: randomUUID(), trialId: 'b', attempt: 1, runId: 'run', engine: ENGINE },
-    ...{ stream: true, constrained: false, startedAt: ago(90) },
-  });
+  await noteLongCalls(store.db, [
+    {
+      ...{ callId: randomUUID(), trialId: 'b', attempt: 1, runId: 'run', engine: ENGINE },
+      ...{ stream: true, constrained: false, startedAt: ago(90), firstTokenAt: null, tokens: 0 },
+    },
+  ]);
   const speeds = await readEngineSpeeds(store.db, 'run');
   expect(speeds).toMatchObject([{ engine: ENGINE, waiting: 1 }]);
   expect(speeds[0]?.tokens_per_second).toBeCloseTo(0.2, 1);

@@ -2,6 +2,7 @@ import type { Database } from '../../store/database.ts';
 import type { Conversations } from '../conversations/conversations.ts';
 import type { EnginePool } from '../engines/pool.ts';
 import type { Deliveries } from '../record/deliveries.ts';
+import type { LongCalls } from '../record/long-calls.ts';
 import type { Recorder } from '../record/recorder.ts';
 import type { SameCalls } from '../record/same-calls.ts';
 import type { Trials } from '../record/trials.ts';
@@ -18,6 +19,7 @@ export type CallDeps = {
   counters: Counters;
   sameCalls: SameCalls;
   deliveries: Deliveries;
+  longCalls: LongCalls;
   settings: GatewaySettings;
   /** Writes one line for each failure. */
   log: (line: string) => void;

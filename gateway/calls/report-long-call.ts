@@ -1,24 +1,14 @@
-import { endLongCall, noteLongCall } from '../../store/queries/long-calls.ts';
 import { sampledTokens } from '../engines/call-result.ts';
 import type { Call } from './call.ts';
 import type { CallDeps } from './deps.ts';
 import { boundTools } from './place.ts';
 import { constraintsOf } from './sampling/constraints.ts';
 
-/** Most calls end earlier and write nothing. */
-const FIRST_MS = 5_000;
-/** A row that is older than several of these is of a dead gateway. */
-const NEXT_MS = 8_000;
-
-/**
- * Writes into the store that a call is under way, while it lasts long, so that a worker knows what its trial waits for. It changes nothing
- * for the call: a failed write is tried again with the next.
- */
-export function reportLongCall({ db }: CallDeps, call: Call): void {
-  let written: Promise<unknown> | null = null;
-  const write = () => {
+/** Lets the store know of a call while it lasts, if it lasts long. */
+export function reportLongCall({ longCalls }: CallDeps, call: Call): void {
+  const forget = longCalls.follow(call.id, () => {
     const { placed, result, firstTokenAt } = call.progress;
-    written = noteLongCall(db, {
+    return {
       callId: call.id,
       trialId: call.trial.id,
       attempt: call.trial.attempt,
@@ -29,13 +19,7 @@ export function reportLongCall({ db }: CallDeps, call: Call): void {
       startedAt: call.startedAt,
       firstTokenAt,
       tokens: sampledTokens(result),
-    }).catch(() => {});
-    timer = setTimeout(write, NEXT_MS);
-  };
-  let timer = setTimeout(write, FIRST_MS);
-  call.onEnd(() => {
-    clearTimeout(timer);
-    // The last write must not come after the end.
-    void written?.then(() => endLongCall(db, call.id)).catch(() => {});
+    };
   });
+  call.onEnd(forget);
 }

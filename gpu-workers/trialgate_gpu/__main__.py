@@ -72,6 +72,12 @@ def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
         help="HOST:PORT where ranks reach this worker: one of this machine's addresses if they are on others",
     )
     parser.add_argument(
+        "--metrics-address",
+        type=address,
+        default=env("TRIALGATE_METRICS_ADDRESS"),
+        help="IP:PORT at which this worker answers Prometheus at /metrics (default: nowhere)",
+    )
+    parser.add_argument(
         "--cpu-offload", action="store_true", help="keep a rank's weights and moments in main memory (FSDP2)"
     )
     parser.add_argument(
@@ -106,7 +112,8 @@ async def run(arguments: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
     if arguments.home is not None:
         remove_leftovers(Path(arguments.home) / "checkpoints")
-    await serve(arguments.temporal_address, arguments.namespace, Backends(LocalBackend(group_options(arguments))), stop)
+    backends = Backends(LocalBackend(group_options(arguments)))
+    await serve(arguments.temporal_address, arguments.namespace, backends, stop, arguments.metrics_address)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
+from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
@@ -108,12 +109,29 @@ class Activities:
         return await _run(request, lambda p: self._publish(Request(request), p))
 
 
-async def connect(address: str, namespace: str, stop: asyncio.Event) -> Client | None:
+def runtime_of(metrics_address: str | None) -> Runtime | None:
+    """Returns a runtime that answers Prometheus at this address, or None for the default one.
+
+    Raises `BadSettings` when nothing can listen there.
+    """
+    if metrics_address is None:
+        return None
+    metrics = PrometheusConfig(
+        bind_address=metrics_address, counters_total_suffix=True, unit_suffix=True, durations_as_seconds=True
+    )
+    try:
+        return Runtime(telemetry=TelemetryConfig(metrics=metrics))
+    except Exception as error:
+        where = f"nothing can listen on {metrics_address} ({error})"
+        raise GpuWorkerError("BadSettings", f"--metrics-address: {where}: name another port") from error
+
+
+async def connect(address: str, namespace: str, stop: asyncio.Event, runtime: Runtime | None = None) -> Client | None:
     """Retries until Temporal answers or `stop` is set. Logs the first failure only."""
     warned = False
     while not stop.is_set():
         try:
-            return await Client.connect(address, namespace=namespace)
+            return await Client.connect(address, namespace=namespace, runtime=runtime)
         except (RuntimeError, RPCError) as error:
             if not warned:
                 log.warning(
@@ -125,9 +143,11 @@ async def connect(address: str, namespace: str, stop: asyncio.Event) -> Client |
     return None
 
 
-async def serve(address: str, namespace: str, backends: Backends, stop: asyncio.Event) -> None:
+async def serve(
+    address: str, namespace: str, backends: Backends, stop: asyncio.Event, metrics_address: str | None = None
+) -> None:
     """Serves activities until `stop` is set, then cancels the running ones, waits for them and ends the ranks."""
-    client = await connect(address, namespace, stop)
+    client = await connect(address, namespace, stop, runtime_of(metrics_address))
     if client is None:
         return
     activities = Activities(backends)

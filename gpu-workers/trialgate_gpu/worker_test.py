@@ -1,5 +1,7 @@
 import asyncio
 import logging
+import socket
+import urllib.request
 
 import pytest
 from temporalio.testing import ActivityEnvironment
@@ -8,7 +10,7 @@ from .backends.backend import TrainerBackend
 from .engine import FETCH_CHECKPOINT
 from .errors import Cancelled, GpuWorkerError
 from .progress import Progress
-from .worker import Activities
+from .worker import Activities, runtime_of
 
 
 class Backends:
@@ -80,3 +82,18 @@ async def test_a_publication_whose_relay_worker_still_fetches_lets_the_publicati
         with pytest.raises(Cancelled):
             await waiting
     assert not any(path.startswith("/pause") for path in asked)
+
+
+def test_a_worker_answers_prometheus_where_it_is_told_to_and_a_taken_port_is_refused():
+    assert runtime_of(None) is None
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        held.listen()
+        with pytest.raises(GpuWorkerError, match="--metrics-address: nothing can listen on") as refused:
+            runtime_of(address)
+        assert refused.value.kind == "BadSettings"
+    runtime = runtime_of(address)
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        assert answer.status == 200
+    del runtime

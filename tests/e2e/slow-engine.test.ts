@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { startRun } from '../../cli/run/start-run.ts';
 import { slowEngineWarnings } from '../../cli/show/slow-engines.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
-import { endLongCall, noteLongCall } from '../../store/queries/long-calls.ts';
+import { endLongCalls, noteLongCalls } from '../../store/queries/long-calls.ts';
 import { readEngineSpeeds } from '../../store/queries/read-engine-speeds.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { attempts, trials } from '../../store/schema.ts';
@@ -86,8 +86,10 @@ async function endsOf(runId: string) {
 async function call({ runId, trialId, attempt }: Agent, seconds: number, constrained = false): Promise<void> {
   const callId = randomUUID();
   const startedAt = new Date();
-  const base = { callId, trialId, attempt, runId, engine: ENGINE, stream: true, constrained, startedAt };
-  for (const end = Date.now() + seconds * 1000; Date.now() < end; await delay(200)) await noteLongCall(store.db, base);
+  const at = { callId, trialId, attempt, runId, engine: ENGINE, stream: true, constrained, startedAt };
+  const base = { ...at, firstTokenAt: null, tokens: 0 };
+  for (const end = Date.now() + seconds * 1000; Date.now() < end; await delay(200))
+    await noteLongCalls(store.db, [base]);
   const now = new Date();
   await recordCalls(store.db, [
     callRecord({
@@ -101,7 +103,7 @@ async function call({ runId, trialId, attempt }: Agent, seconds: number, constra
       endedAt: now,
     }),
   ]);
-  await endLongCall(store.db, callId);
+  await endLongCalls(store.db, [callId]);
 }
 
 test('an agent’s waits for the engine do not count to its time, and its record says how long it waited', async () => {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { resolveConfig } from '../../config/resolve.ts';
-import { gpuWorkerLaunch, ranksHere, trainerDtype } from './workers.ts';
+import { gpuWorkerLaunch, metricsOf, ranksHere, trainerDtype } from './workers.ts';
 
 const configured = (env: Record<string, string> = {}) =>
   resolveConfig({
@@ -17,11 +17,25 @@ const OPTIONS = {
   gpus: null,
   trainerKeys: [],
   relay: null,
+  metrics: {},
 } as const;
 
 test('the GPU worker learns where the keys of trainer servers are, and no key', () => {
   const { env } = gpuWorkerLaunch({ ...OPTIONS, trainerKeys: ['server.example=TINKER_API_KEY'] });
   expect(env?.['TRIALGATE_TRAINER_KEYS']).toBe('["server.example=TINKER_API_KEY"]');
+});
+
+test('the workers of a deployment answer Prometheus at ports in a row, and nowhere unless that is asked for', () => {
+  const at = configured({ TRIALGATE_METRICS_ADDRESS: '[::1]:9464' });
+  const metrics = metricsOf(at, 2);
+  expect([metricsOf(at, 0), metricsOf(at, 1)].map((each) => each.TRIALGATE_METRICS_ADDRESS)).toEqual([
+    '[::1]:9464',
+    '[::1]:9465',
+  ]);
+  expect(gpuWorkerLaunch({ ...OPTIONS, metrics }).env?.['TRIALGATE_METRICS_ADDRESS']).toBe('[::1]:9466');
+  expect(gpuWorkerLaunch(OPTIONS).env).not.toHaveProperty('TRIALGATE_METRICS_ADDRESS');
+  for (const wrong of ['9464', 'localhost:9464', '127.0.0.1:0', '127.0.0.1:65535'])
+    expect(() => configured({ TRIALGATE_METRICS_ADDRESS: wrong })).toThrow(/metrics_address|TRIALGATE_METRICS_ADDRESS/);
 });
 
 test('the GPU worker gets the settings of its ranks, and leaves those that nobody set to its defaults', () => {

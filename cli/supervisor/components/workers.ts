@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { relayKey } from '../../../core/keys.ts';
-import type { Deployment } from '../../config/schema.ts';
+import { portOf, type Deployment } from '../../config/schema.ts';
 import type { RANK_KEYS } from '../../config/settings.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component, type Launch } from '../component.ts';
@@ -35,11 +35,24 @@ export function worker(plan: Plan, only: 'workflows' | 'activities'): Component 
         TRIALGATE_WARM_SANDBOXES: String(plan.config.warm_sandboxes),
         TRIALGATE_WAIT_FOR_MEMORY: String(plan.config.wait_for_memory),
         TRIALGATE_ENGINES: JSON.stringify(plan.engines),
+        ...metricsOf(plan.config, only === 'workflows' ? 0 : 1),
         XDG_CACHE_HOME: plan.folders.cache,
       }),
       cwd: plan.folders.home,
     },
   );
+}
+
+/** Returns the variable that tells the n-th worker of a deployment where it answers Prometheus. */
+export function metricsOf(
+  { metrics_address: address }: Pick<Deployment, 'metrics_address'>,
+  n: number,
+): {
+  TRIALGATE_METRICS_ADDRESS?: string;
+} {
+  if (address === undefined) return {};
+  const host = address.slice(0, address.lastIndexOf(':'));
+  return { TRIALGATE_METRICS_ADDRESS: `${host}:${portOf(address) + n}` };
 }
 
 export function gpuWorker(plan: Plan): Component {
@@ -58,6 +71,7 @@ export function gpuWorker(plan: Plan): Component {
       gpus: plan.gpus?.trainer ?? null,
       trainerKeys: plan.config.trainer_keys,
       relay: { gatewayUrls: plan.gatewayUrls, secret: plan.secret },
+      metrics: metricsOf(plan.config, 2),
     }),
   );
   return { ...component, address: `${component.address}, ${dtype} (${why})` };
@@ -98,6 +112,7 @@ type GpuWorkerOptions = {
   trainerKeys: readonly string[];
   /** The way to engines behind relay workers. Null when it reaches none. */
   relay: { gatewayUrls: readonly string[]; secret: string } | null;
+  metrics: { TRIALGATE_METRICS_ADDRESS?: string };
 };
 
 export function gpuWorkerLaunch(options: GpuWorkerOptions): Launch {
@@ -126,6 +141,7 @@ export function gpuWorkerLaunch(options: GpuWorkerOptions): Launch {
       ...(options.relay && gateway !== undefined
         ? { TRIALGATE_RELAY_URL: gateway, TRIALGATE_RELAY_KEY: relayKey(options.relay.secret) }
         : {}),
+      ...options.metrics,
     }),
     cwd: options.home,
   };

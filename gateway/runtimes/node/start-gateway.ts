@@ -2,6 +2,7 @@ import { networkInterfaces } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 import { openDatabase, type Database } from '../../../store/database.ts';
 import { TrialgateError } from '../../../core/errors.ts';
+import { endLongCalls, noteLongCalls } from '../../../store/queries/long-calls.ts';
 import { retractCalls } from '../../../store/queries/retract-calls.ts';
 import { migrate } from '../../../store/queries/migrate.ts';
 import { findTrials } from '../../../store/queries/find-trials.ts';
@@ -38,6 +39,7 @@ import { withStoreRetry } from '../../with-store-retry.ts';
 import { toFailure } from '../../failure.ts';
 import { GroupCommit } from '../../record/group-commit.ts';
 import { Deliveries } from '../../record/deliveries.ts';
+import { LongCalls } from '../../record/long-calls.ts';
 import { Refusals } from '../../http/refusals.ts';
 import { SameCallsHere } from '../../record/same-calls.ts';
 import { DEFAULT_SETTINGS, type GatewaySettings } from '../../settings.ts';
@@ -147,6 +149,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     waitMs: DELIVERIES_MS,
     log,
   });
+  const longCalls = new LongCalls({ note: (calls) => noteLongCalls(db, calls), end: (ids) => endLongCalls(db, ids) });
   const trials = new Trials(
     (ids) => findTrials(db, ids),
     () => setImmediate(),
@@ -182,6 +185,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     openBodies: new OpenBodies(),
     sameCalls: new SameCallsHere(),
     deliveries,
+    longCalls,
     secret,
     adminKey,
     settings,
@@ -222,7 +226,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
       await Promise.all([closed, workerSockets?.closeAfter(server, () => isClosed), lane?.close()]);
       await Promise.race([workers?.close(), sleep(settings.storeWaitMs)]);
       await Promise.race([
-        Promise.all([recorder.close().then(() => deliveries.close()), refusals.close()]),
+        Promise.all([recorder.close().then(() => deliveries.close()), refusals.close(), longCalls.close()]),
         sleep(settings.storeWaitMs),
       ]);
       await end();

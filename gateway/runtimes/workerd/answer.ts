@@ -1,3 +1,4 @@
+import { endLongCalls, noteLongCalls } from '../../../store/queries/long-calls.ts';
 import { retractCalls } from '../../../store/queries/retract-calls.ts';
 import { findTrials } from '../../../store/queries/find-trials.ts';
 import { readNewCalls } from '../../../store/queries/read-new-calls.ts';
@@ -16,6 +17,7 @@ import { withStoreRetry } from '../../with-store-retry.ts';
 import { protocolOf } from '../../protocols/all.ts';
 import { SingleCommit } from '../../record/single-commit.ts';
 import { Deliveries } from '../../record/deliveries.ts';
+import { LongCalls } from '../../record/long-calls.ts';
 import { Refusals } from '../../http/refusals.ts';
 import { SameCallsInStore } from '../../record/same-calls-in-store.ts';
 import { Conversations } from '../../conversations/conversations.ts';
@@ -61,6 +63,7 @@ export function openApp(
   });
   const sameCalls = new SameCallsInStore(db, log);
   const deliveries = new Deliveries({ settle: (delivered) => settleDeliveries(db, delivered), waitMs: 0, log });
+  const longCalls = new LongCalls({ note: (calls) => noteLongCalls(db, calls), end: (ids) => endLongCalls(db, ids) });
   const refusals = new Refusals({ write: (id, refused) => addRefusals(db, id, refused), log, everyMs: null });
   const app = createGateway({
     db,
@@ -84,6 +87,7 @@ export function openApp(
     openBodies: isolate.openBodies,
     sameCalls,
     deliveries,
+    longCalls,
     docsFile: async (name) => {
       const file = await docs?.fetch(`https://docs/${name}`);
       return file?.ok ? new Uint8Array(await file.arrayBuffer()) : null;
@@ -96,6 +100,7 @@ export function openApp(
   const close = async () => {
     await deliveries.close();
     await recorder.close();
+    await longCalls.close();
     await sameCalls.close();
     await refusals.close();
     await db.$client.end();

@@ -1,0 +1,53 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { holdFreePort } from '../core/free-port.ts';
+import { until } from '../tests/support/harness/until.ts';
+import { useDatabase } from '../tests/support/harness/use-database.ts';
+import { useTemporal } from '../tests/support/harness/use-temporal.ts';
+import { EXIT } from './exit.ts';
+import { INSTALLS } from './folders.ts';
+
+const environment = useTemporal();
+const store = useDatabase();
+const folder = mkdtempSync(join(tmpdir(), 'trialgate-worker-metrics-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+function startWorker(metricsAddress: string) {
+  const settings = {
+    only: 'workflows',
+    'temporal-address': environment.address,
+    'database-url': store.postgres.url,
+    'gateway-url': 'http://127.0.0.1:1',
+    secret: 'a secret of sixteen',
+    home: join(folder, 'home'),
+    'metrics-address': metricsAddress,
+  };
+  const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
+  const child = spawn(INSTALLS.node, [INSTALLS.main, 'worker', ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+  let said = '';
+  child.stderr.on('data', (chunk: Buffer) => (said += chunk.toString()));
+  return { child, ended: once(child, 'exit'), said: () => said };
+}
+
+test('a worker with `metrics_address` answers Prometheus with its slots and queues, and one whose address is taken says so', async () => {
+  const held = await holdFreePort('127.0.0.1');
+  const address = `127.0.0.1:${held.port}`;
+  const refused = startWorker(address);
+  expect((await refused.ended)[0]).toBe(EXIT.badInput);
+  expect(refused.said()).toMatch(`metrics_address: nothing can listen on ${address}`);
+  await held.close();
+  const worker = startWorker(address);
+  try {
+    await until(async () => {
+      const reply = await fetch(`http://${address}/metrics`).catch(() => null);
+      return /^temporal_worker_task_slots_available\{.*task_queue="trialgate"/m.test((await reply?.text()) ?? '');
+    }, 60_000);
+  } finally {
+    worker.child.kill('SIGTERM');
+    await worker.ended;
+  }
+});
