@@ -34,8 +34,8 @@ test('a chart that only one of two runs has stays, and says whose it is', () => 
 
 test('between its own places a line has under the pointer the value before by minutes, and none by iteration or behind its end', () => {
   const shown = (isCarried: boolean) => {
-    const own = { ...chart('Reward', [1, 3, 5, 7], 'mean'), isCarried };
-    own.lines = [{ label: 'mean', values: [10, null, 50, null] }];
+    const lines = [{ label: 'mean', values: [10, null, 50, null] }];
+    const own = { ...chart('Reward', [1, 3, 5, 7]), isCarried, lines };
     return overlay([own], [chart('Reward', [2, 4, 6, 8], 'mean')], 'b')[0]?.lines.map(({ under }) => under);
   };
   expect(shown(true)).toEqual([

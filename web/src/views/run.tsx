@@ -130,10 +130,9 @@ type CurvesProps = { runId: string; takes: Take[]; evaluations: Evaluation[] };
 function Curves(own: CurvesProps) {
   const [search] = useSearchChange();
   const otherId = search.get('with') ?? '';
-  const { value, trouble } = useAnswer({
+  const { value, trouble } = useAnswer<RunNow | null>({
     key: `run ${otherId}`,
-    ask: async (client, before: RunNow | null, signal) =>
-      otherId === '' ? null : readRunNow(client, otherId, before, signal),
+    ask: async (client, before, signal) => (otherId === '' ? null : readRunNow(client, otherId, before, signal)),
     isFinal: (now) => now === null || hasEnded(now.run.status),
   });
   const other = useMemo(
@@ -217,10 +216,9 @@ function SecondRun({ runId, chosen }: { runId: string; chosen: string }) {
   const [, change] = useSearchChange();
   // The list has rewards of each run, so that not each view of a run asks for it.
   const [isAsked, setAsked] = useState(false);
-  const { value, trouble } = useAnswer({
+  const { value, trouble } = useAnswer<RunList | null>({
     key: `runs to compare with ${isAsked}`,
-    ask: async (client, _before: RunList | null, signal) =>
-      isAsked ? client.runs({ limit: MOST_RUNS }, signal) : null,
+    ask: async (client, _before, signal) => (isAsked ? client.runs({ limit: MOST_RUNS }, signal) : null),
     isFinal: () => true,
   });
   const ids = value?.runs.map((run) => run.run_id) ?? [];
