@@ -13,6 +13,7 @@ import { ADMIN_KEY, TestGateway } from '../tests/support/harness/gateways.ts';
 import type { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { useServer } from '../tests/support/harness/use-database.ts';
 import { recordFailedRun } from '../tests/support/scenarios/failed-run.ts';
+import { recordPublication } from '../tests/support/scenarios/publication.ts';
 import { recordLosses, recordRun, recordConversation } from '../tests/support/scenarios/recorded-run.ts';
 
 const gateway = useServer(new TestGateway<TestPostgres>());
@@ -46,6 +47,7 @@ beforeAll(async () => {
   ]);
   await gateway.start({ engines: ['http://127.0.0.1:9'], page });
   await recordRun(gateway.db, RUN, { iterations: 12, groups: 6, size: 8 });
+  await recordRun(gateway.db, 'second', { iterations: 5, groups: 2, size: 4 });
   await recordLosses(gateway.db, RUN, 11);
   await recordConversation(
     gateway.db,
@@ -354,6 +356,98 @@ test('the page of a run that has ended asks no more by itself; nor does that of 
   await view.getByText('This view is not read again by itself').waitFor();
 });
 
+test('engines show their state and the version that they confirmed, and runs under way what their trials do', async () => {
+  const { view, faults } = await open('/');
+  const engine = 'http://127.0.0.1:9';
+  onTestFinished(await recordPublication(gateway.db, RUN, engine));
+  await view.getByRole('link', { name: 'Engines and workers' }).click();
+  await view.getByRole('region', { name: 'Engines' }).waitFor();
+  expect(await view.getByRole('row', { name: engine }).innerText()).toMatch(
+    /publication\s+first@12 is being published to it for 4\d s\s+first\s+version 11/,
+  );
+  expect(await view.getByRole('region', { name: 'Trials under way and queues' }).innerText()).toMatch(
+    /first\s+running/,
+  );
+  expect(await view.getByRole('row', { name: 'host-worker-1' }).innerText()).toMatch(/host-worker-1\s+1\s+1/);
+  expect(faults).toEqual([]);
+});
+
+test('a search over transcripts is in the address, marks what it found as text, and leads to the call', async () => {
+  const { view, faults } = await open(`/runs/${RUN}`);
+  await view.getByRole('link', { name: 'search transcripts' }).click();
+  await view.getByRole('searchbox').fill('LEN(ordered) "def median"');
+  await view.getByRole('searchbox').press('Enter');
+  await view.getByText('3 calls searched, all that the run has.').waitFor();
+  expect(new URL(view.url()).searchParams.get('q')).toBe('LEN(ordered) "def median"');
+  expect(await view.locator('mark').allInnerTexts()).toEqual(['def median', 'len(ordered)']);
+  await view.getByRole('link', { name: 'talk, call 2' }).click();
+  await view.getByText('Done.').first().waitFor();
+  expect(new URL(view.url()).search).toBe('?attempt=1&call=2');
+  await view.goto(`${gateway.gateway.url}/ui/runs/${HOSTILE}/search?q=${encodeURIComponent('<script>window')}`);
+  await view.locator('mark').first().waitFor();
+  expect(await textOf(view)).toContain(HTML);
+  expect(await view.locator('main img, main script, main b').count()).toBe(0);
+  expect(await view.evaluate('window.ran')).toBeUndefined();
+  await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}/search?q=nowhere`);
+  await view.getByText('No message has these words.').waitFor();
+  expect(faults).toEqual([]);
+});
+
+test('a search that takes too long is not asked again by itself, and goes on after what was searched', async () => {
+  const { view } = await open('/');
+  const asked: (string | null)[] = [];
+  const next = '00000000-0000-4000-8000-000000000000';
+  await view.route(`${gateway.gateway.url}/runs/${RUN}/search?*`, async (route) => {
+    const after = new URL(route.request().url()).searchParams.get('after');
+    asked.push(after);
+    const error = { message: 'the database took too long', code: 'query_too_slow' };
+    await (after === null
+      ? route.fulfill({ json: { run_status: 'running', hits: [], searched: 7, next_after: next } })
+      : route.fulfill({ status: 503, json: { error } }));
+  });
+  await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}/search?q=slow`);
+  await view.getByText('7 calls searched.').waitFor();
+  await view.getByRole('button', { name: 'Search on' }).click();
+  await view.getByText('the database took too long').waitFor();
+  await view.getByText('This view is not read again by itself.').first().waitFor();
+  expect(asked).toEqual([null, next, next]);
+});
+
+test('the curves of a second run lie over those of a run, and the address keeps which', async () => {
+  const { view, faults } = await open(`/runs/${RUN}`);
+  const values = view.getByRole('region', { name: 'Values of Pass rate' });
+  await view.getByText('Values of Pass rate').click();
+  await values.waitFor();
+  const choice = view.getByLabel('Draw over it');
+  expect(await choice.getByRole('option').count()).toBe(1);
+  await choice.focus();
+  await choice.selectOption('second');
+  const curve = view.locator('figure', { hasText: 'Pass rate' });
+  const caption = curve.locator('figcaption');
+  await caption.getByText('second: pass rate').waitFor();
+  expect(new URL(view.url()).search).toBe('?with=second');
+  expect([await values.isVisible(), await choice.evaluate('document.activeElement?.tagName')]).toEqual([
+    true,
+    'SELECT',
+  ]);
+  // The first run has 12 iterations and the second 5: under the pointer it has no value behind them.
+  const plot = curve.locator('.u-over');
+  await plot.hover({ position: { x: ((await plot.boundingBox())?.width ?? 2) - 2, y: 90 } });
+  await caption.getByText('iteration 11').waitFor();
+  await caption.getByText('second: pass rate –').waitFor();
+  await view.reload();
+  await view.getByLabel('Draw by').selectOption('trials');
+  await caption.getByText('second: pass rate').waitFor();
+  await view.getByText('Values of Pass rate').click();
+  await values.waitFor();
+  // The 12 iterations of the one and the 5 of the other end after different numbers of trials.
+  expect(await values.getByRole('row').count()).toBe(18);
+  await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}?with=none`);
+  await view.getByText('there is no run "none"').waitFor();
+  await view.getByRole('heading', { name: 'Iterations' }).waitFor();
+  expect(faults).toEqual([]);
+});
+
 test('the page says that the database is away, keeps what it showed, and goes on when it is back', async () => {
   await gateway.restart({ engines: ['http://127.0.0.1:9'], page, settings: { storeWaitMs: 500 } });
   const { view } = await open('/');
@@ -375,6 +469,9 @@ const VIEWS: [name: string, path: string, text: string][] = [
   ['trial', '/trials/talk', 'I look at the file first.'],
   ['tokens', '/trials/talk?tab=tokens', 'Choose a token'],
   ['dropped', `/runs/${RUN}/dropped`, 'the host was lost'],
+  ['deployment', '/deployment', 'host-worker-1'],
+  ['search', `/runs/${RUN}/search?q=ordered`, 'call 2'],
+  ['two-runs', `/runs/${RUN}?with=second`, 'second: pass rate'],
 ];
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 

@@ -1,6 +1,7 @@
 import { eq } from 'drizzle-orm';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
+import { readDeployment } from '../../store/queries/read-deployment.ts';
 import { changeFound } from '../../store/queries/register-replicas.ts';
 import { policyVersions, publications, replicas, runs } from '../../store/schema.ts';
 import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
@@ -235,6 +236,10 @@ async function trainsAdapter(max_staleness: number): Promise<void> {
   for (const engine of engines) Object.assign(engine, { weightVersion: 'base:1', adapters: ['run@1'] });
 }
 
+/** The engines that the page shows as behind the others. */
+const behind = async () =>
+  (await readDeployment(store.db)).engines.filter(({ isBehind }) => isBehind).map(({ row }) => row.url);
+
 const versions = async () => {
   const rows = await store.db.select().from(replicas);
   return engines.map(({ url }) => rows.find((row) => row.url === url)?.weightVersion);
@@ -252,6 +257,7 @@ test('engines serve a LoRA adapter until the next one is confirmed; one that did
   const confirmed = reportsOf({ replicas: [first ?? '', second ?? ''], weight_version: 'run@2' });
   await endPublication(deps)({ runId: 'run', version: 2, reports: confirmed });
   expect([await rotation(), await versions()]).toEqual([[true, true, false], Array(3).fill('run@2')]);
+  expect(await behind()).toEqual([third]);
   for (const engine of engines.slice(0, 2)) engine.adapters = ['run@1', 'run@2'];
   expect(await missing()).toBe(2);
   const mend = await beginPublication(deps)({ runId: 'run', version: 2, isMend: true });

@@ -346,6 +346,10 @@ class TrialgateClient:
         """Counts what of a run is not trained, by reason."""
         return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/dropped"))
 
+    def search(self, run_id: str, q: str, after: str | None = None) -> dict[str, Any]:
+        """Searches the messages of a run's transcripts for all words of `q`. `next_after` is the next `after`."""
+        return cast(dict[str, Any], self._json("GET", f"{_run(run_id)}/search", {"q": q, "after": after}))
+
     def engines(self) -> EngineList:
         """Lists the engines, with the calls that this gateway process has under way there."""
         return cast(EngineList, self._json("GET", "/engines"))
@@ -356,6 +360,10 @@ class TrialgateClient:
         "join" adds it or lets it serve again, "drain" gives it no new calls, "leave" removes one that "join" added.
         """
         return cast(EngineList, self._json("POST", "/engines", body={"url": url, "change": change}))
+
+    def deployment(self) -> dict[str, Any]:
+        """Reads the state of the engines, and what of the runs under way works and waits."""
+        return cast(dict[str, Any], self._json("GET", "/deployment"))
 
     def health(self) -> dict[str, Any]:
         return cast(dict[str, Any], self._json("GET", "/health"))

@@ -1,18 +1,21 @@
 import { expect, expectTypeOf, test } from 'vitest';
 import type { z } from 'zod';
 import type * as runSchemas from '../../gateway/http/openapi/run-schemas.ts';
+import type { DeploymentReply } from '../../gateway/http/openapi/deployment-schemas.ts';
 import type * as schemas from '../../gateway/http/openapi/schemas.ts';
 import { OPERATIONS } from '../../gateway/http/openapi/operations.ts';
 import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 import {
   TrialgateClient,
   type CallRequest,
+  type Deployment,
   type DroppedWork,
   type EngineList,
   type GroupList,
   type IterationList,
   type RunDetails,
   type RunList,
+  type SearchResult,
   type Timeline,
   type Transcript,
   type SessionEnd,
@@ -44,6 +47,8 @@ test('the TypeScript client’s types and methods are those of the gateway’s A
   expectTypeOf<RewardReply>().toEqualTypeOf<z.output<typeof schemas.reportedReply>>();
   expectTypeOf<SessionEnd<'completed'>>().toEqualTypeOf<z.output<ReturnType<typeof schemas.ended<'completed'>>>>();
   expectTypeOf<EngineList>().toEqualTypeOf<z.output<typeof schemas.engineList>>();
+  expectTypeOf<Deployment>().toExtend<DeploymentReply>();
+  expectTypeOf<DeploymentReply>().toExtend<Deployment>();
   expectTypeOf<RunList>().toExtend<runSchemas.RunList>();
   expectTypeOf<runSchemas.RunList>().toExtend<RunList>();
   expectTypeOf<RunDetails>().toExtend<runSchemas.RunDetails>();
@@ -55,6 +60,7 @@ test('the TypeScript client’s types and methods are those of the gateway’s A
   expectTypeOf<Timeline>().toExtend<runSchemas.Timeline>();
   expectTypeOf<runSchemas.Timeline>().toExtend<Timeline>();
   expectTypeOf<CallRequest>().toEqualTypeOf<runSchemas.CallRequest>();
+  expectTypeOf<SearchResult>().toEqualTypeOf<runSchemas.SearchResult>();
   expectTypeOf<DroppedWork>().toExtend<runSchemas.DroppedWork>();
   expectTypeOf<runSchemas.DroppedWork>().toExtend<DroppedWork>();
   expectTypeOf<Transcript>().toExtend<runSchemas.Transcript>();

@@ -14,6 +14,7 @@ import type {
   Summary,
 } from './types.ts';
 
+import type { Deployment } from './deployment-types.ts';
 import type {
   CallRequest,
   DroppedWork,
@@ -22,6 +23,7 @@ import type {
   IterationList,
   RunDetails,
   RunList,
+  SearchResult,
   Timeline,
   Transcript,
   TrialFilter,
@@ -29,6 +31,7 @@ import type {
 
 export type * from './types.ts';
 export type * from './run-types.ts';
+export type * from './deployment-types.ts';
 
 type Options = { baseUrl: string; adminKey?: string; fetch?: typeof fetch };
 type Request = {
@@ -205,6 +208,11 @@ export class TrialgateClient {
     return this.#json(`${runPath(runId)}/dropped`, { signal });
   }
 
+  /** Searches the messages of a run's transcripts for all words, and phrases in quotation marks, of `q`; the newest trials first. */
+  search(runId: string, query: { q: string; after?: string }, signal?: AbortSignal): Promise<SearchResult> {
+    return this.#json(`${runPath(runId)}/search`, { query, signal });
+  }
+
   /** Lists the engines, with the calls that this gateway process has under way there. */
   engines(signal?: AbortSignal): Promise<EngineList> {
     return this.#json('/engines', { signal });
@@ -213,6 +221,11 @@ export class TrialgateClient {
   /** `join` adds an engine to the deployment, or lets a drained one serve again; `drain` gives it no new calls; `leave` removes one that `join` added. */
   changeEngine(url: string, change: 'join' | 'drain' | 'leave', signal?: AbortSignal): Promise<EngineList> {
     return this.#json('/engines', { method: 'POST', body: { url, change }, signal });
+  }
+
+  /** Reads the state of the engines, and what of the runs under way works and waits. */
+  deployment(signal?: AbortSignal): Promise<Deployment> {
+    return this.#json('/deployment', { signal });
   }
 
   health(signal?: AbortSignal): Promise<{ status: 'ok' }> {

@@ -1,6 +1,6 @@
 import type { Outcome } from './types.ts';
 
-type RunStatus = 'running' | 'blocked' | 'completed' | 'failed' | 'cancelled';
+export type RunStatus = 'running' | 'blocked' | 'completed' | 'failed' | 'cancelled';
 type RunState = {
   run_id: string;
   status: RunStatus;
@@ -256,3 +256,16 @@ export type Transcript = {
   /** `after` this number reads the next calls. */
   next: number | null;
 };
+
+export type SearchHit = {
+  trial_id: string;
+  attempt: number;
+  call_id: string;
+  /** The place of the call among those of its attempt, from 1. */
+  number: number;
+  /** Of the message that was found. */
+  role: string;
+  excerpt: { text: string; is_match: boolean }[];
+};
+/** `searched`: the number of calls. A page may have no hits and not be the last. */
+export type SearchResult = { run_status: RunStatus; hits: SearchHit[]; searched: number; next_after: string | null };

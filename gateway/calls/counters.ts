@@ -1,6 +1,6 @@
 import { ConversationCounts } from '../conversations/conversation-memory.ts';
 import type { EngineLoad } from '../engines/load.ts';
-import type { EnginePool } from '../engines/pool.ts';
+import type { EnginePool, ReplicaLoad } from '../engines/pool.ts';
 import { CONTINUATIONS, type Continuation } from '../../store/schema.ts';
 
 /**
@@ -92,19 +92,26 @@ export type Snapshot = { counters: PlainCounts; engines: readonly ReplicaLoad[];
 /** Returns the summed loads of two threads on the same engines. */
 export function addLoads(own: readonly ReplicaLoad[], others: readonly ReplicaLoad[]): ReplicaLoad[] {
   const sums = new Map<string, ReplicaLoad>();
-  for (const { engine, inFlight, escapes, reported } of [...own, ...others]) {
-    const sum = sums.get(engine) ?? { engine, inFlight: 0, escapes: 0, reported };
+  for (const load of [...own, ...others]) {
+    const { engine } = load;
+    const sum = sums.get(engine);
+    if (!sum) {
+      sums.set(engine, load);
+      continue;
+    }
+    const newest = load.reported && (!sum.reported || load.reportedAt > sum.reportedAt) ? load : sum;
     sums.set(engine, {
       engine,
-      inFlight: sum.inFlight + inFlight,
-      escapes: sum.escapes + escapes,
-      reported: sum.reported ?? reported,
+      inFlight: sum.inFlight + load.inFlight,
+      escapes: sum.escapes + load.escapes,
+      reported: newest.reported,
+      reportedAt: newest.reportedAt,
+      complaint: sum.complaint ?? load.complaint,
     });
   }
   return [...sums.values()];
 }
 
-type ReplicaLoad = EnginePool['loads'][number];
 type RoomWaits = EnginePool['roomWaits'];
 
 /** Returns the counts in Prometheus's text format. */

@@ -20,6 +20,17 @@ type Caller = { id: string; runId: string | null };
 /** `tokens` is how many tokens the call will have in the KV cache. It is null for a question, which never waits for room. */
 type Asked = { except?: ReadonlySet<string>; tokens?: number | null };
 
+/** A replica as one process knows it. `complaint` says why its last call did not take it, and is null when it would. */
+export type ReplicaLoad = {
+  engine: string;
+  inFlight: number;
+  escapes: number;
+  reported: EngineLoad | null;
+  /** In ms since the epoch. */
+  reportedAt: number;
+  complaint: string | null;
+};
+
 type PoolOptions = {
   readRows: () => Promise<ReplicaRow[]>;
   connect: (url: string) => EngineConnection;
@@ -201,13 +212,15 @@ export class EnginePool {
   }
 
   /** Returns calls in flight and escapes from load, by replica, as this process saw them, and what the replica reported last. */
-  get loads(): { engine: string; inFlight: number; escapes: number; reported: EngineLoad | null }[] {
-    const { replicas, inFlight, placement } = this.#memory;
-    return [...replicas].map(([engine, { load }]) => ({
+  get loads(): ReplicaLoad[] {
+    const { replicas, inFlight, placement, complaints } = this.#memory;
+    return [...replicas].map(([engine, { load, loadAt }]) => ({
       engine,
       inFlight: inFlight.count(engine),
       escapes: placement.escapes(engine),
       reported: load,
+      reportedAt: loadAt,
+      complaint: complaints.get(engine) ?? null,
     }));
   }
 

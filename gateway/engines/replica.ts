@@ -35,6 +35,8 @@ export class ReplicaMemory {
   unavailableUntil = 0;
   /** The load that the engine told last. It is null when it did not tell. */
   load: EngineLoad | null = null;
+  /** The time at which it told that, in ms since the epoch. */
+  loadAt = 0;
   askLoadAt = 0;
   /** The time at which it last completed a call, in ms since the epoch. */
   answeredAt = 0;
@@ -239,6 +241,7 @@ export class Replica {
     const load = await this.engine.load(this.connection, AbortSignal.timeout(LOAD_ASK_MS)).catch(() => null);
     memory.askLoadAt = Date.now() + (load ? LOAD_MS : NO_LOAD_MS);
     memory.load = load;
+    memory.loadAt = Date.now();
     if (load) onLoad(load);
   }
 

@@ -8,6 +8,7 @@ import { withRequestId } from '../request-id.ts';
 import { protocolOf } from '../protocols/all.ts';
 import { checkpointRoutes } from './checkpoints.ts';
 import { countTokensRoutes } from './count-tokens.ts';
+import { deploymentRoutes } from './deployment.ts';
 import { docsRoutes } from './openapi/docs.ts';
 import { engineRoutes } from './engines.ts';
 import { healthRoutes } from './health.ts';
@@ -38,6 +39,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
     '/docs/*',
     '/relay/*',
     '/engines',
+    '/deployment',
     '/ui',
     '/ui/*',
   ])
@@ -45,6 +47,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', healthRoutes(deps));
   app.route('/', docsRoutes(deps));
   app.route('/', engineRoutes(deps));
+  app.route('/', deploymentRoutes(deps));
   app.route('/', relayRoutes(deps));
   app.route('/', checkpointRoutes(deps));
   app.route('/', pageRoutes(deps));

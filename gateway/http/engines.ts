@@ -3,7 +3,6 @@ import { isRelayed } from '../../core/engine-url.ts';
 import { readEngine, readEngines } from '../../store/queries/read-engines.ts';
 import { drainByHand, joinByHand, leaveByHand } from '../../store/queries/register-replicas.ts';
 import { DEPLOYMENT_POOL, type FoundBy } from '../../store/schema.ts';
-import { addLoads } from '../calls/counters.ts';
 import { check } from '../check.ts';
 import type { ReplicaRow } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
@@ -12,7 +11,8 @@ import { withStoreRetry } from '../with-store-retry.ts';
 import { requireAdmin } from './auth.ts';
 import { readBody } from './bodies/read-body.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
-import { engineChange, type Engine } from './openapi/schemas.ts';
+import { callsIn, engineList, loadsOf } from './engine-list.ts';
+import { engineChange } from './openapi/schemas.ts';
 
 /** The body holds one URL. */
 const MAX_BYTES = 4096;
@@ -23,7 +23,7 @@ export function engineRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const { db } = deps;
   const list = async () => {
     const rows = await withStoreRetry(deps, () => readEngines(db));
-    return { engines: engineList(rows, await callsByEngine(deps)) };
+    return { engines: engineList(rows, callsIn(loadsOf(deps, await deps.otherThread?.()))) };
   };
   app.use('/engines', async (c, next) => {
     requireAdmin(deps, c.req.raw.headers);
@@ -74,47 +74,3 @@ function requireChangeable(row: ReplicaRow | null, url: string, change: keyof ty
 }
 
 const refused = (message: string) => new Failure(409, 'engine_not_changed', message, { retryable: false });
-
-async function callsByEngine({ engines, otherThread }: GatewayDeps): Promise<Map<string, number>> {
-  const other = await otherThread?.();
-  const loads = other ? addLoads(engines.loads, other.engines) : engines.loads;
-  return new Map(loads.map(({ engine, inFlight }) => [engine, inFlight]));
-}
-
-function foundByOf({ pool, foundBy }: ReplicaRow): Engine['found_by'] {
-  if (pool !== DEPLOYMENT_POOL) return 'run';
-  return foundBy === 'nobody' ? null : foundBy;
-}
-
-function stateOf({ foundBy, draining, drainedByHand }: ReplicaRow): Engine['state'] {
-  if (foundBy === 'nobody') return 'left';
-  return draining || drainedByHand ? 'draining' : 'serving';
-}
-
-/** Lists the replicas, and those that left while calls of this process are under way there. */
-function engineList(rows: readonly ReplicaRow[], calls: ReadonlyMap<string, number>): Engine[] {
-  const known = new Set(rows.map(({ url }) => url));
-  const left = [...calls].filter(([url, count]) => count > 0 && !known.has(url));
-  return [
-    ...rows.map((row) => ({
-      url: row.url,
-      found_by: foundByOf(row),
-      state: stateOf(row),
-      drained_by_hand: row.drainedByHand,
-      run_id: row.runId,
-      weight_version: row.weightVersion,
-      in_rotation: row.inRotation,
-      calls_in_flight: calls.get(row.url) ?? 0,
-    })),
-    ...left.map(([url, count]) => ({
-      url,
-      found_by: null,
-      state: 'left' as const,
-      drained_by_hand: false,
-      run_id: null,
-      weight_version: null,
-      in_rotation: false,
-      calls_in_flight: count,
-    })),
-  ];
-}

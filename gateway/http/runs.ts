@@ -8,23 +8,33 @@ import { readEvaluations } from '../../store/queries/read-evaluations.ts';
 import { readIterations, type TakeRow } from '../../store/queries/read-iterations.ts';
 import { readRunHead, type RunHead } from '../../store/queries/read-run-head.ts';
 import { readTimelineGroups, readTimelineTake } from '../../store/queries/read-timeline.ts';
+import { searchTranscripts } from '../../store/queries/search-transcripts.ts';
 import type { TrialChoice } from '../../store/queries/trial-choice.ts';
 import type { Outcome } from '../../store/schema.ts';
 import { check } from '../check.ts';
 import { Failure } from '../failure.ts';
 import { requireAdmin } from './auth.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
-import { groupsQuery, iterationPath, iterationsQuery, runsQuery, timelineQuery } from './openapi/run-schemas.ts';
+import {
+  groupsQuery,
+  iterationPath,
+  iterationsQuery,
+  runsQuery,
+  searchQuery,
+  timelineQuery,
+} from './openapi/run-schemas.ts';
 import type {
   DroppedWork,
   GroupList,
   IterationList,
   RunDetails,
   RunList,
+  SearchResult,
   Take,
   Timeline,
 } from './openapi/run-schemas.ts';
 import { readForPage } from './read-for-page.ts';
+import { termsOf } from './search-terms.ts';
 import { timelineOf } from './timeline-reply.ts';
 
 const ENDED: ReadonlySet<string> = new Set(['completed', 'failed', 'cancelled']);
@@ -128,6 +138,30 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const { id } = await runOf(c.req.raw.headers, c.req.param('run'));
     const { callsSince, ...dropped } = await readForPage(deps, () => countDropped(reader, id));
     const reply: DroppedWork = { ...dropped, calls_since: callsSince };
+    return c.json(reply);
+  });
+
+  app.get('/runs/:run/search', async (c) => {
+    const { id, status } = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { q, after } = check(searchQuery, c.req.query());
+    const found = await readForPage(deps, () => searchTranscripts(reader, id, { terms: termsOf(q), after }));
+    if (!found) {
+      const message = `run ${id} has no call ${after}, after which to search on: its session was deleted, or it is of another run. Begin the search again`;
+      throw new Failure(404, 'not_found', message, { retryable: false });
+    }
+    const reply: SearchResult = {
+      run_status: status,
+      hits: found.hits.map(({ trialId, attempt, callId, number, role, excerpt }) => ({
+        trial_id: trialId,
+        attempt,
+        call_id: callId,
+        number,
+        role,
+        excerpt: excerpt.map(({ text, isMatch }) => ({ text, is_match: isMatch })),
+      })),
+      searched: found.searched,
+      next_after: found.next,
+    };
     return c.json(reply);
   });
   return app;

@@ -5,10 +5,12 @@ import { forgetKey, keepKey, readKey, takeKeyFromAddress } from './key.ts';
 import { ErrorBoundary } from './parts/error-boundary.tsx';
 import { KeyForm } from './parts/key-form.tsx';
 import { SessionContext } from './use-answer.ts';
+import { DeploymentView } from './views/deployment.tsx';
 import { DroppedView } from './views/dropped.tsx';
 import { EvaluationView, GroupsView, IterationView } from './views/groups.tsx';
 import { RunView } from './views/run.tsx';
 import { RunsView } from './views/runs.tsx';
+import { SearchView } from './views/search.tsx';
 import { TimelineView } from './views/timeline.tsx';
 import { TrialView } from './views/trial.tsx';
 
@@ -61,6 +63,9 @@ export function App() {
         <Link href="/" className="brand">
           Trialgate
         </Link>
+        <nav aria-label="Views of the deployment" className="views">
+          <Link href="/">Runs</Link> <Link href="/deployment">Engines and workers</Link>
+        </nav>
         {key !== null && (
           <button type="button" className="quiet" onClick={forget}>
             Forget the key
@@ -88,6 +93,9 @@ function Views() {
         <Route path="/">
           <RunsView />
         </Route>
+        <Route path="/deployment">
+          <DeploymentView />
+        </Route>
         <Route path="/runs/:run">{({ run }) => <RunView key={run} runId={run} />}</Route>
         <Route path="/runs/:run/iterations/:iteration">
           {({ run, iteration }) => <IterationView runId={run} iteration={Number(iteration)} />}
@@ -100,6 +108,7 @@ function Views() {
         </Route>
         <Route path="/runs/:run/groups">{({ run }) => <GroupsView runId={run} />}</Route>
         <Route path="/runs/:run/dropped">{({ run }) => <DroppedView runId={run} />}</Route>
+        <Route path="/runs/:run/search">{({ run }) => <SearchView runId={run} />}</Route>
         <Route path="/trials/:trial">{({ trial }) => <TrialView key={trial} trialId={trial} />}</Route>
         <Route>
           <h1>There is no such view</h1>

@@ -32,10 +32,12 @@ type Question<T> = {
   ask: (client: TrialgateClient, before: T | null, signal: AbortSignal) => Promise<T>;
   /** True when nothing more is to come after this answer. */
   isFinal?: (value: T) => boolean;
+  /** True for a question that costs much: a person asks again after it took too long. */
+  isCostly?: boolean;
 };
 
 /** Asks the gateway again and again while the tab is visible, until an answer is final. */
-export function useAnswer<T>({ key, ask, isFinal = () => false }: Question<T>): Answer<T> {
+export function useAnswer<T>({ key, ask, isFinal = () => false, isCostly = false }: Question<T>): Answer<T> {
   const { client, refuseKey } = useSession();
   const [asked, setAsked] = useState(0);
   const [answer, setAnswer] = useState<Shown<T> & { key: string }>({ key, ...NOTHING });
@@ -60,7 +62,9 @@ export function useAnswer<T>({ key, ask, isFinal = () => false }: Question<T>): 
           if (signal.aborted) return;
           if (error instanceof TrialgateApiError && (error.status === 401 || error.status === 403))
             return refuseKey(error.message);
-          isLast = error instanceof TrialgateApiError && FINAL.has(error.status);
+          isLast =
+            error instanceof TrialgateApiError &&
+            (FINAL.has(error.status) || (isCostly && error.code === 'query_too_slow'));
           const trouble = troubleOf(error);
           setAnswer((shown) => ({ key, value: shown.key === key ? shown.value : null, trouble, isFinal: isLast }));
         }

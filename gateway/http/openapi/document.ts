@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { OPERATIONS, type Operation } from './operations.ts';
+import { deploymentState } from './deployment-schemas.ts';
 import * as runSchemas from './run-schemas.ts';
 import * as schemas from './schemas.ts';
 import { RUN_ID, TRIAL_ID } from '../../../core/ids.ts';
@@ -26,12 +27,14 @@ const named = {
   DeletedSessions: schemas.deletedSessions,
   EngineList: schemas.engineList,
   EngineChange: schemas.engineChange,
+  Deployment: deploymentState,
   RunList: runSchemas.runList,
   RunDetails: runSchemas.runDetails,
   IterationList: runSchemas.iterationList,
   GroupList: runSchemas.groupList,
   Timeline: runSchemas.timeline,
   DroppedWork: runSchemas.droppedWork,
+  SearchResult: runSchemas.searchResult,
   Transcript: runSchemas.transcript,
   CallRequest: runSchemas.callRequest,
   Health: schemas.health,

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import type { SchemaName } from './document.ts';
-import { groupsQuery, iterationsQuery, runsQuery, timelineQuery, transcriptQuery } from './run-schemas.ts';
+import { groupsQuery, iterationsQuery, runsQuery, searchQuery, timelineQuery, transcriptQuery } from './run-schemas.ts';
 import { attemptQuery, exporting, listing, recordQuery } from './schemas.ts';
 
 export type Operation = {
@@ -279,6 +279,16 @@ export const OPERATIONS: readonly Operation[] = [
   },
   {
     ...admin,
+    id: 'search',
+    method: 'get',
+    path: `${RUN}/search`,
+    summary: 'Search the messages of a run’s transcripts for words and phrases, the newest trials first',
+    query: searchQuery,
+    reply: 'SearchResult',
+    failures: { ...BAD, ...KEY, ...NO_RUN, ...SLOW },
+  },
+  {
+    ...admin,
     id: 'engines',
     method: 'get',
     path: '/engines',
@@ -303,6 +313,15 @@ export const OPERATIONS: readonly Operation[] = [
       413: 'The body is too large',
       ...STORE,
     },
+  },
+  {
+    ...admin,
+    id: 'deployment',
+    method: 'get',
+    path: '/deployment',
+    summary: 'Read the state of the engines, and what of the runs under way works and waits',
+    reply: 'Deployment',
+    failures: { ...KEY, ...SLOW },
   },
   {
     id: 'health',

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { EVALUATION_ID, GROUP_ID, RUN_ID } from '../../../core/ids.ts';
+import { termsOf } from '../search-terms.ts';
 import { CALL_STATUSES, CONTINUATIONS, DROPPED, GROUP_KINDS, OUTCOMES, RUN_STATUSES } from '../../../store/schema.ts';
 import { TAKE_STATUSES } from '../../../store/tables/iterations.ts';
 
@@ -252,6 +253,41 @@ export const droppedWork = z.object({
   calls_since: z.int().describe('Calls are counted from this iteration on'),
 });
 
+/** The most terms of a search, each of which costs a look at every text. */
+const MOST_TERMS = 8;
+export const searchQuery = z.strictObject({
+  q: z
+    .string()
+    .max(200)
+    .regex(/^[^\0]*$/, 'text without NUL')
+    .refine((text) => termsOf(text).length > 0, 'has no word')
+    .refine((text) => termsOf(text).length <= MOST_TERMS, `has more than ${MOST_TERMS} words and phrases`)
+    .describe('Words, and phrases in quotation marks. A message that is found has all of them, in upper or lower case'),
+  after: z.uuid().optional().describe('The `next_after` of a page'),
+});
+export const searchResult = z.object({
+  run_status: z.enum(RUN_STATUSES),
+  hits: z
+    .array(
+      z.object({
+        trial_id: z.string(),
+        attempt: z.int(),
+        call_id: z.string(),
+        number: z.int().describe('The place of the call among those of its attempt, from 1'),
+        role: z.string().describe('Of the message that was found'),
+        excerpt: z.array(z.object({ text: z.string(), is_match: z.boolean() })),
+      }),
+    )
+    .describe('The newest trials first. Of one call up to 5 messages; a message that several calls send is found once'),
+  searched: z.int().describe('The number of calls that were searched'),
+  next_after: z
+    .uuid()
+    .nullable()
+    .describe(
+      '`?after=` this call searches on. A page may have no hits and not be the last: it searches at most 5,000 calls or 32 MiB',
+    ),
+});
+
 const shownCall = z.object({
   call_id: z.string(),
   number: z.int().describe('Its place among the calls of its attempt, from 1'),
@@ -354,6 +390,7 @@ export type ListedGroup = z.output<typeof listedGroup>;
 export type GroupList = z.output<typeof groupList>;
 export type Timeline = z.output<typeof timeline>;
 export type DroppedWork = z.output<typeof droppedWork>;
+export type SearchResult = z.output<typeof searchResult>;
 export type ShownCall = z.output<typeof shownCall>;
 export type CallRequest = z.output<typeof callRequest>;
 export type Transcript = z.output<typeof transcript>;

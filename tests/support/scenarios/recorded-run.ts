@@ -195,6 +195,7 @@ export async function recordLosses(db: Database, runId: string, iteration: numbe
     outcome: 'infra_error',
     reason: 'the host was lost',
     evidence: 'host',
+    host: 'host-worker-1',
   });
   await openAttempt(db, { trialId: again, attempt: 2, trialIndex: 0, ...place });
   const choice = {

@@ -17,6 +17,11 @@ const KINDS: Readonly<Record<string, string>> = {
   no_spread: 'warn',
   open: 'good',
   superseded: 'warn',
+  serving: 'good',
+  publication: 'warn',
+  draining: 'warn',
+  not_confirmed: 'bad',
+  failing: 'bad',
 };
 
 /** Returns the word for a trial's or an attempt's outcome. Without one it is under way, unless nothing of it runs any more. */

@@ -3,6 +3,9 @@ import { Fragment } from 'react';
 
 export const runPath = (runId: string): string => `/runs/${encodeURIComponent(runId)}`;
 export const trialPath = (trialId: string): string => `/trials/${encodeURIComponent(trialId)}`;
+/** The transcript of an attempt at one call. */
+export const callPath = (trialId: string, attempt: number, call: number): string =>
+  `${trialPath(trialId)}?attempt=${attempt}&call=${call}`;
 /** The view of an iteration, or of one take of it. */
 export const iterationPath = (runId: string, iteration: number, take?: number): string =>
   `${runPath(runId)}/iterations/${iteration}${take === undefined ? '' : `?take=${take}`}`;

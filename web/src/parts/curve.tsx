@@ -1,18 +1,7 @@
 import { useEffect, useMemo, useRef, useState, useSyncExternalStore } from 'react';
 import uPlot from 'uplot';
 import { short, tick } from '../format.ts';
-
-export type Line = { label: string; values: (number | null)[] };
-type Props = {
-  title: string;
-  /** Ascending. */
-  x: number[];
-  xLabel: string;
-  lines: Line[];
-  /** Filled between these two, such as the mean less and plus the standard deviation. */
-  band?: { low: (number | null)[]; high: (number | null)[] };
-  hint?: string;
-};
+import type { Chart } from '../overlay.ts';
 
 const HEIGHT = 170;
 const COLORS = ['--line-1', '--line-2', '--line-3', '--line-4'];
@@ -27,7 +16,7 @@ const onScheme = (changed: () => void): (() => void) => {
 const MOST_POINTS = 60;
 
 /** A curve. Its caption has the newest values, or those under the pointer; the table below it has all. */
-export function Curve({ title, x, xLabel, lines, band, hint }: Props) {
+export function Curve({ title, x, xLabel, lines, band, hint, isMerged = false }: Chart) {
   const place = useRef<HTMLDivElement>(null);
   const drawn = useRef<uPlot | null>(null);
   const [at, setAt] = useState<number | null>(null);
@@ -37,7 +26,11 @@ export function Curve({ title, x, xLabel, lines, band, hint }: Props) {
     [x, lines, band],
   );
   const newest = useRef(data);
-  const labels = lines.map(({ label }) => label).join('\n');
+  const shown = useRef(lines);
+  const styles = JSON.stringify(lines.map(({ values: _values, under: _under, ...style }) => style));
+  useEffect(() => {
+    shown.current = lines;
+  }, [lines]);
   const hasBand = band !== undefined;
   useEffect(() => {
     const root = place.current;
@@ -50,10 +43,11 @@ export function Curve({ title, x, xLabel, lines, band, hint }: Props) {
       grid: { stroke: color('--grid'), width: 1 },
       ticks: { show: false },
     };
-    const own = labels.split('\n').map((label, i) => ({
+    const own = shown.current.map(({ label, color: number, isDashed = false }, i) => ({
       label,
-      stroke: color(COLORS[i % COLORS.length] ?? ''),
+      stroke: color(COLORS[(number ?? i) % COLORS.length] ?? ''),
       width: 1.5,
+      ...(isDashed ? { dash: [6, 4] } : {}),
       spanGaps: true,
       points: { show: (plot: uPlot) => plot.data[0].length < MOST_POINTS, size: 5 },
     }));
@@ -84,14 +78,15 @@ export function Curve({ title, x, xLabel, lines, band, hint }: Props) {
       resized.disconnect();
       plot.destroy();
     };
-  }, [labels, hasBand, xLabel, isDark]);
+  }, [styles, hasBand, xLabel, isDark]);
   useEffect(() => {
     newest.current = data;
     if (drawn.current && drawn.current.data !== data) drawn.current.setData(data);
   }, [data]);
-  const values = lines.map(({ label, values: all }) => ({
+  const values = lines.map(({ label, values: all, under = all, color, isDashed }, i) => ({
     label,
-    value: at === null ? all.findLast((value) => value !== null) : all[at],
+    value: at === null ? all.findLast((value) => value !== null) : under[at],
+    swatch: `swatch swatch-${(color ?? i) % COLORS.length}${isDashed ? ' swatch-dashed' : ''}`,
   }));
   return (
     <figure className="curve card">
@@ -101,11 +96,11 @@ export function Curve({ title, x, xLabel, lines, band, hint }: Props) {
           {hint !== undefined && <span className="hint"> {hint}</span>}
         </div>
         <div className="newest">
-          {values.map(({ label, value }, i) => (
+          {values.map(({ label, value, swatch }) => (
             <span key={label} className="value">
-              {lines.length > 1 && (
+              {(lines.length > 1 || isMerged) && (
                 <>
-                  <span className={`swatch swatch-${i % COLORS.length}`} />
+                  <span className={swatch} />
                   {label}{' '}
                 </>
               )}
@@ -126,7 +121,7 @@ export function Curve({ title, x, xLabel, lines, band, hint }: Props) {
 }
 
 /** A table of a curve's values, for people who cannot see the curve. It is drawn only when it is opened. */
-function Values({ title, x, xLabel, lines }: Pick<Props, 'title' | 'x' | 'xLabel' | 'lines'>) {
+function Values({ title, x, xLabel, lines }: Pick<Chart, 'title' | 'x' | 'xLabel' | 'lines'>) {
   const [isOpen, setOpen] = useState(false);
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)}>

@@ -1,15 +1,16 @@
 import { useMemo, useState } from 'react';
 import { Link } from 'wouter';
-import type { Evaluation, RunDetails, Take, TrialgateClient } from '../../../clients/typescript/client.ts';
-import { ago, duration, percent, reward, short, when } from '../format.ts';
+import type { Evaluation, RunDetails, RunList, Take, TrialgateClient } from '../../../clients/typescript/client.ts';
+import { ago, duration, percent, reward, short, visible, when } from '../format.ts';
 import { Badge } from '../parts/badge.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { Crumbs, iterationPath, runPath, timelinePath } from '../parts/crumbs.tsx';
-import { Curve, type Line } from '../parts/curve.tsx';
+import { Curve } from '../parts/curve.tsx';
 import { Text } from '../parts/message.tsx';
 import { Recorded } from '../parts/recorded.tsx';
 import { ShowAnswer } from '../parts/show-answer.tsx';
 import { WideTable, type Column } from '../parts/wide-table.tsx';
+import { overlay, type Chart, type Line } from '../overlay.ts';
 import { hasEnded } from '../has-ended.ts';
 import { useAnswer } from '../use-answer.ts';
 import { useSearchChange } from '../use-search-change.ts';
@@ -37,13 +38,15 @@ export function RunView({ runId }: { runId: string }) {
               {run.rescores !== null && <>, trains on {run.rescores} again</>}
               {' · '}
               <Link href={`${runPath(runId)}/dropped`}>dropped work</Link>
+              {' · '}
+              <Link href={`${runPath(runId)}/search`}>search transcripts</Link>
             </p>
             {run.reason !== null && (
               <p className="trouble">
                 <Recorded text={run.reason} />
               </p>
             )}
-            <Curves takes={takes} evaluations={run.evaluations} />
+            <Curves runId={runId} takes={takes} evaluations={run.evaluations} />
             <Evaluations runId={runId} evaluations={run.evaluations} />
             <Iterations runId={runId} takes={takes} />
             {run.quarantined.length > 0 && (
@@ -121,17 +124,52 @@ const STEP: { title: string; metrics: [label: string, metric: string][]; hint?: 
 
 const PHASES = ['rollout', 'batch', 'train', 'publish'];
 
-function Curves({ takes, evaluations }: { takes: Take[]; evaluations: Evaluation[] }) {
+type CurvesProps = { runId: string; takes: Take[]; evaluations: Evaluation[] };
+
+/** The curves of a run, and of a second one that the address names. */
+function Curves(own: CurvesProps) {
+  const [search] = useSearchChange();
+  const otherId = search.get('with') ?? '';
+  const { value, trouble } = useAnswer<RunNow | null>({
+    key: `run ${otherId}`,
+    ask: async (client, before, signal) => (otherId === '' ? null : readRunNow(client, otherId, before, signal)),
+    isFinal: (now) => now === null || hasEnded(now.run.status),
+  });
+  const other = useMemo(
+    () => value && { runId: otherId, takes: value.takes, evaluations: value.run.evaluations },
+    [otherId, value],
+  );
+  return (
+    <>
+      {trouble !== null && (
+        <p className="trouble" role="status">
+          <Recorded text={`${otherId}: ${trouble}`} />
+        </p>
+      )}
+      <Drawn {...own} other={other} otherId={otherId} />
+    </>
+  );
+}
+
+type DrawnProps = CurvesProps & { other: CurvesProps | null; otherId: string };
+
+function Drawn({ runId, takes, evaluations, other, otherId }: DrawnProps) {
   const [search, change] = useSearchChange();
   const asked = search.get('x');
   const axis: Axis = isAxis(asked) ? asked : 'iteration';
   const more = search.getAll('metric');
-  const drawn = useMemo(() => curvesOf(takes, axis), [takes, axis]);
-  const others = drawn.names.filter(
-    (name) => !STEP.some(({ metrics }) => metrics.some(([, metric]) => metric === name)),
-  );
-  if (drawn.x.length === 0)
-    return <p className="hint">No iteration has ended yet: curves begin with the first that has.</p>;
+  const added = more.join('\n');
+  const { charts, others } = useMemo(() => {
+    const metrics = added === '' ? [] : added.split('\n');
+    const mine = chartsOf(takes, evaluations, axis, metrics);
+    const theirs = other && chartsOf(other.takes, other.evaluations, axis, metrics);
+    return {
+      charts: theirs && other ? overlay(mine.charts, theirs.charts, other.runId) : mine.charts,
+      others: [...new Set([...mine.names, ...(theirs?.names ?? [])])]
+        .filter((name) => !metrics.includes(name) && !STEP.some((each) => each.metrics.some(([, own]) => own === name)))
+        .toSorted(),
+    };
+  }, [takes, evaluations, axis, added, other]);
   return (
     <section aria-label="Curves">
       <div className="line tools">
@@ -145,11 +183,9 @@ function Curves({ takes, evaluations }: { takes: Take[]; evaluations: Evaluation
           Add a metric{' '}
           <select value="" onChange={(event) => change((params) => params.append('metric', event.target.value))}>
             <option value="">…</option>
-            {others
-              .filter((name) => !more.includes(name))
-              .map((name) => (
-                <option key={name}>{name}</option>
-              ))}
+            {others.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
           </select>
         </label>
         {more.length > 0 && (
@@ -157,27 +193,58 @@ function Curves({ takes, evaluations }: { takes: Take[]; evaluations: Evaluation
             Remove added metrics
           </button>
         )}
+        <SecondRun runId={runId} chosen={otherId} />
       </div>
-      <div className="curves">
-        <Curve
-          title="Reward"
-          x={drawn.x}
-          xLabel={AXES[axis]}
-          lines={drawn.reward}
-          band={drawn.band}
-          hint="mean and median of the trials; the band is the mean ± their standard deviation"
-        />
-        <Curve title="Pass rate" x={drawn.x} xLabel={AXES[axis]} lines={drawn.passed} hint="trials with a reward ≥ 1" />
-        <HeldOut evaluations={evaluations} />
-        {drawn.curves.map((curve) => (
-          <Curve key={curve.title} x={drawn.x} xLabel={AXES[axis]} {...curve} />
-        ))}
-        {more.flatMap((name) => {
-          const line = drawn.metric(name);
-          return line ? [<Curve key={name} title={name} x={drawn.x} xLabel={AXES[axis]} lines={line} />] : [];
-        })}
-      </div>
+      {charts.length === 0 ? (
+        <p className="hint">No iteration has ended yet: curves begin with the first that has.</p>
+      ) : (
+        <div className="curves">
+          {charts.map((chart) => (
+            <Curve key={`${chart.title} ${chart.xLabel}`} {...chart} />
+          ))}
+        </div>
+      )}
     </section>
+  );
+}
+
+/** The most runs that can be chosen from; the address takes any. */
+const MOST_RUNS = 200;
+
+/** Chooses a run whose curves are drawn over those of this one. The choice is in the address. */
+function SecondRun({ runId, chosen }: { runId: string; chosen: string }) {
+  const [, change] = useSearchChange();
+  // The list has rewards of each run, so that not each view of a run asks for it.
+  const [isAsked, setAsked] = useState(false);
+  const { value, trouble } = useAnswer<RunList | null>({
+    key: `runs to compare with ${isAsked}`,
+    ask: async (client, _before, signal) => (isAsked ? client.runs({ limit: MOST_RUNS }, signal) : null),
+    isFinal: () => true,
+  });
+  const ids = value?.runs.map((run) => run.run_id) ?? [];
+  const names = [...new Set([...(chosen === '' ? [] : [chosen]), ...ids])].filter((id) => id !== runId);
+  return (
+    <label>
+      Draw over it{' '}
+      <select
+        value={chosen}
+        onFocus={() => setAsked(true)}
+        onChange={(event) =>
+          change((params) => {
+            if (event.target.value === '') params.delete('with');
+            else params.set('with', event.target.value);
+          })
+        }
+      >
+        <option value="">no other run</option>
+        {names.map((name) => (
+          <option key={name} value={name}>
+            {visible(name)}
+          </option>
+        ))}
+        {isAsked && value === null && <option disabled>{trouble ?? 'Loading …'}</option>}
+      </select>
+    </label>
   );
 }
 
@@ -186,15 +253,19 @@ const ksOf = (evaluations: readonly Evaluation[]): number[] =>
   [...new Set(evaluations.flatMap(({ pass_at: shares }) => Object.keys(shares).map(Number)))].toSorted((a, b) => a - b);
 
 /** Draws pass@1, and pass@k of the largest k that the most evaluations have. */
-function HeldOut({ evaluations }: { evaluations: Evaluation[] }) {
-  const drawn = useMemo(() => {
-    const scored = evaluations.filter(({ pass_at: shares }) => shares[1] !== undefined);
-    const having = (k: number): number => scored.filter(({ pass_at: shares }) => shares[k] !== undefined).length;
-    const most = ksOf(scored)
-      .filter((k) => k > 1)
-      .toSorted((a, b) => having(b) - having(a) || b - a)
-      .slice(0, 1);
-    return {
+function heldOutOf(evaluations: readonly Evaluation[]): Chart[] {
+  const scored = evaluations.filter(({ pass_at: shares }) => shares[1] !== undefined);
+  if (scored.length === 0) return [];
+  const having = (k: number): number => scored.filter(({ pass_at: shares }) => shares[k] !== undefined).length;
+  const most = ksOf(scored)
+    .filter((k) => k > 1)
+    .toSorted((a, b) => having(b) - having(a) || b - a)
+    .slice(0, 1);
+  return [
+    {
+      title: 'Held-out tasks',
+      xLabel: 'policy version',
+      hint: 'by policy version',
       x: scored.map(({ policy_version: version }) => version),
       lines: [
         ...[1, ...most].map((k) => ({
@@ -203,10 +274,39 @@ function HeldOut({ evaluations }: { evaluations: Evaluation[] }) {
         })),
         { label: 'reward', values: scored.map(({ reward_mean: mean }) => mean) },
       ],
-    };
-  }, [evaluations]);
-  if (drawn.x.length === 0) return null;
-  return <Curve title="Held-out tasks" xLabel="policy version" hint="by policy version" {...drawn} />;
+    },
+  ];
+}
+
+/** Returns the charts of a run, with those of added metrics, and the names of all metrics. Without an ended iteration it has none. */
+function chartsOf(
+  takes: Take[],
+  evaluations: readonly Evaluation[],
+  axis: Axis,
+  metrics: readonly string[],
+): { charts: Chart[]; names: string[] } {
+  const drawn = curvesOf(takes, axis);
+  if (drawn.x.length === 0) return { charts: [], names: [] };
+  const common = { x: drawn.x, xLabel: AXES[axis], isCarried: axis !== 'iteration' };
+  return {
+    names: drawn.names,
+    charts: [
+      {
+        ...common,
+        title: 'Reward',
+        lines: drawn.reward,
+        band: drawn.band,
+        hint: 'mean and median of the trials; the band is the mean ± their standard deviation',
+      },
+      { ...common, title: 'Pass rate', lines: drawn.passed, hint: 'trials with a reward ≥ 1' },
+      ...heldOutOf(evaluations),
+      ...drawn.curves.map((curve) => ({ ...common, ...curve })),
+      ...metrics.flatMap((name) => {
+        const lines = drawn.metric(name);
+        return lines ? [{ ...common, title: name, lines }] : [];
+      }),
+    ],
+  };
 }
 
 /** Superseded takes are left out, because what they made no longer counts, and the open one, because its first trials to end say little about it. */
