@@ -32,7 +32,7 @@ export const REAL_FILES: Partial<Record<Area, readonly string[]>> = {
     'bench/relay/',
   ],
   trainer: ['tests/e2e/trl.real.test.ts', 'clients/trl/'],
-  page: ['web/', 'cli/log/'],
+  page: ['web/', 'cli/log/', 'deploy/'],
 };
 
 /** One engine at a time: beside a second vLLM, two cores are too few for limits of time to mean anything. */
