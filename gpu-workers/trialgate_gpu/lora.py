@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
 from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
+from safetensors import safe_open
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -123,6 +125,18 @@ def without_adapter(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
 def peft_name(name: str) -> str:
     """Returns the name that a parameter of an adapter has in peft's files, which vLLM and SGLang read."""
     return PEFT_PREFIX + name.replace(f".{NAME}.weight", ".weight")
+
+
+def adapter_tensors(file: Path, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the tensor of each parameter in `names`. Raises `CorruptCheckpoint` when the file has other tensors."""
+    of_file = {peft_name(name): name for name in names}
+    with safe_open(file, "pt") as adapter:
+        if different := sorted(of_file.keys() ^ set(adapter.keys())):
+            what = f"adapter {file} and the run's settings differ in {len(different)} tensors, such as {different[0]}"
+            how = "resume the run with the release and the settings that made it"
+            raise GpuWorkerError("CorruptCheckpoint", f"{what}: {how}")
+        for theirs, name in of_file.items():
+            yield name, adapter.get_tensor(theirs)
 
 
 def write_config(lora: Lora, model: PreTrainedModel, base_model: str, folder: Path) -> None:

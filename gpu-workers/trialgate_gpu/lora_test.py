@@ -228,6 +228,16 @@ def test_the_merged_export_has_the_log_probabilities_of_the_adapter_and_the_base
     assert (found - adapter).abs().mean() < 0.05 * moved
 
 
+def test_an_adapter_with_tensors_that_the_runs_settings_do_not_make_is_refused(make_run, trainer):
+    run = make_run()
+    made = step(run, trainer, base_of(run, trainer))
+    file = Path(made["checkpoint"]) / ADAPTER
+    others = Lora(rank=LORA["lora_rank"], alpha=LORA["lora_alpha"], target_modules=["q_proj", "v_proj"], seed=0)
+    policy = Policy(file.parent / BASE, torch.device("cpu"), torch.float32, others)
+    with pytest.raises(GpuWorkerError, match=r"differ in .* tensors, such as .*resume the run with the release"):
+        policy.read_adapter(file)
+
+
 def test_a_fork_of_an_adapter_goes_on_with_it_after_the_first_runs_checkpoints_are_gone(make_run, trainer):
     run = make_run()
     one = step(run, trainer, base := base_of(run, trainer))

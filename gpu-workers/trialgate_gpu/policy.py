@@ -22,11 +22,10 @@ from .device import computes_in_bfloat16, is_out_of_memory
 from .errors import GpuWorkerError
 from .head import Head, HeadGradient, Slopes, backward_through_head, token_logprobs
 from .logit_shape import LogitShape
-from .lora import Lora, add_adapter, peft_name, without_adapter
+from .lora import Lora, adapter_tensors, add_adapter, peft_name, without_adapter
 from .pack import Pack, untrained_pack
 from .prefix import Prefixes, PrefixStates
 from .supported import require_supported
-from .tensor_file import read_tensor
 
 
 @contextmanager
@@ -269,8 +268,9 @@ class Policy:
 
     def read_adapter(self, file: Path) -> None:
         """Takes the adapter of a checkpoint."""
-        for name, weight in self._views(self.master).items():
-            weight.copy_(read_tensor(file, peft_name(name)))
+        weights = self._views(self.master)
+        for name, tensor in adapter_tensors(file, weights):
+            weights[name].copy_(tensor)
         self.refresh()
 
     def tied_names(self) -> set[str]:

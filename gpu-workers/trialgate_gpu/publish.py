@@ -199,13 +199,14 @@ class Publication:
                 replica.ok, replica.error = False, DIFFERS
 
     async def _retract_weight_version(self, replica: Replica) -> None:
+        replica.weight_version = None
         try:
             async with await connect(replica.url) as engine:
                 await self.target.retract_from(engine)
                 replica.weight_version = await engine.weight_version()
                 await self._check_previous(engine, replica)
-        except (EngineError, GpuWorkerError):
-            replica.weight_version = None
+        except (EngineError, GpuWorkerError) as error:
+            replica.error = f"{replica.error}; and it could not go back: {error}"
 
     async def _unload_older(self, replica: Replica) -> None:
         """Unloads adapters that no call may ask for any more. One that stays loaded does no harm."""
@@ -240,15 +241,22 @@ class Publication:
     async def _check_previous(self, engine: Engine, replica: Replica) -> None:
         """Takes the version before off a replica that went back to it, unless its tensors are those of that version.
 
-        Its file may have changed since it was published, or loading may have left tensors of the new version.
+        Its file may have changed since it was published, or loading may have left tensors of the new version. A replica
+        that does not say which tensors it has loses the version too.
         """
         expected = next(iter(self.previous_checksums.values()), None)
         if self.previous is None or expected is None or replica.weight_version != self.previous.weight_version:
             return
-        if await self.previous.checksum_at(engine) != expected:
-            await self.previous.retract_from(engine)
-            replica.weight_version = await engine.weight_version()
-            raise EngineError(f"its tensors do not have the checksums of {self.previous.weight_version}")
+        try:
+            if await self.previous.checksum_at(engine) == expected:
+                return
+            what = f"its tensors do not have the checksums of {self.previous.weight_version}"
+        except EngineError as error:
+            what = f"the checksums of its tensors cannot be read: {error}"
+        replica.weight_version = None
+        await self.previous.retract_from(engine)
+        replica.weight_version = await engine.weight_version()
+        raise EngineError(what)
 
 
 async def _all(works: Iterable[Coroutine[None, None, None]]) -> None:

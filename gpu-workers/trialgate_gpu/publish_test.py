@@ -121,6 +121,16 @@ async def test_a_failed_replica_beside_confirmed_ones_keeps_the_version_before_o
     assert [engine.weight_version for engine in engines] == ["r@2", "unconfirmed:r@1"]
 
 
+@pytest.mark.parametrize("min_replicas", [1, 2])
+async def test_a_replica_that_does_not_say_which_tensors_it_went_back_to_loses_its_weight_version(pool, min_replicas):
+    engines, folder, previous = pool
+    engines[1].reloads_that_fail.append(str(folder / "v2"))
+    engines[1].routes_that_break += ["/weight_checker", "/weights_checker"]
+    result = await publish(engines, folder, min_replicas=min_replicas, previous=previous)
+    assert engines[1].weight_version == result["replicas"][1]["weight_version"] == "unconfirmed:r@1"
+    assert "could not go back: the checksums of its tensors cannot be read" in result["replicas"][1]["error"]
+
+
 async def test_a_publication_succeeds_without_a_replica_that_failed_when_min_replicas_confirmed(pool):
     engines, folder, previous = pool
     engines[1].reloads_that_fail.append(str(folder / "v2"))

@@ -27,12 +27,11 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from ..attention import make_plan, register
 from ..head import HeadGradient, Slopes, backward_through_head, token_logprobs
-from ..lora import Lora, add_adapter, peft_name, without_adapter
+from ..lora import Lora, adapter_tensors, add_adapter, without_adapter
 from ..pack import Pack, untrained_pack
 from ..policy import Policy, layers_of
 from ..prefix import Prefixes, PrefixStates
 from ..supported import require_supported
-from ..tensor_file import read_tensor
 from .weight_source import WeightSource, weight_source
 from .world import World
 
@@ -123,6 +122,8 @@ class ShardedPolicy(Policy):
         for name, buffer in buffers.items():
             owner, _, attribute = name.rpartition(".")
             self.model.get_submodule(owner)._buffers[attribute] = buffer.to(self.device)
+        # FSDP2 would do so in the first pass, and set the dtype in which weights are gathered back to that of training.
+        self.core._get_fsdp_state()._lazy_init()
 
     @property
     def _fsdp_parameters(self) -> Iterator[Any]:
@@ -250,9 +251,9 @@ class ShardedPolicy(Policy):
         return {name: each.detach().to(self.dtype).full_tensor() for name, each in self.parameters.items()}
 
     def read_adapter(self, file: Path) -> None:
-        for name, each in self.parameters.items():
-            whole = read_tensor(file, peft_name(name)).to(self.device, torch.float32)
-            self.master[name].copy_(distribute_tensor(whole, self.mesh, each.placements).to_local())
+        for name, tensor in adapter_tensors(file, self.parameters):
+            whole, placements = tensor.to(self.device, torch.float32), self.parameters[name].placements
+            self.master[name].copy_(distribute_tensor(whole, self.mesh, placements).to_local())
 
     def model_chunks(self) -> Iterator[dict[str, torch.Tensor]]:
         """Yields whole weights in the compute dtype, a layer at a time, named as in the base model's files."""

@@ -34,6 +34,7 @@ from ..errors import GpuWorkerError
 from ..lora import ADAPTER_PARTS, Lora, add_adapter
 from ..policy import load_model
 from ..tensor_file import DTYPES
+from .fit import main_memory_room
 
 # Numbers that a cast turns into each other. A quantized tensor needs more.
 FLOATS = {name for dtype, name in DTYPES.items() if dtype.is_floating_point}
@@ -160,7 +161,18 @@ def weight_source(folder: Path, config: PreTrainedConfig, lora: Lora | None) -> 
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError):
         # transformers says what is wrong with the files.
         pass
+    _require_room(folder, model)
     return _Loaded(folder, lora)
+
+
+def _require_room(folder: Path, model: PreTrainedModel) -> None:
+    """Raises `DoesNotFit` where the whole model is larger than the main memory that is available."""
+    size, room = sum(each.numel() * each.dtype.itemsize for each in model.parameters()), main_memory_room()
+    if size > room:
+        what = f"the first rank must read model {folder} whole: its files are no safetensors, or have other tensors"
+        sizes = f"It has {size / 2**30:.1f} GiB, and the main memory has {room / 2**30:.1f} GiB"
+        how = "convert it with transformers' `save_pretrained` in its `dtype`, or use a host with more memory"
+        raise GpuWorkerError("DoesNotFit", f"{what}. {sizes}; {how}")
 
 
 def _stored_tensors(folder: Path) -> dict[str, _Stored]:

@@ -167,6 +167,19 @@ def test_files_without_a_dtype_in_the_configuration_are_loaded_by_transformers_u
         assert_equal(read, loaded)
 
 
+def test_a_model_that_must_be_read_whole_and_is_larger_than_the_main_memory_is_refused_with_both_sizes(
+    tmp_path, monkeypatch
+):
+    folder = with_config(make(tmp_path / "model", "llama", {}, torch.bfloat16), dtype=None)
+    size = 4 * sum(each.numel() for each in load_file(folder / "model.safetensors").values())
+    monkeypatch.setattr(module, "main_memory_room", lambda: size - 1)
+    with pytest.raises(GpuWorkerError, match=f"It has {size / 2**30:.1f} GiB, and the main memory has") as refused:
+        weight_source(folder, AutoConfig.from_pretrained(folder), None)
+    assert refused.value.kind == "DoesNotFit"
+    monkeypatch.setattr(module, "main_memory_room", lambda: size)
+    assert isinstance(weight_source(folder, AutoConfig.from_pretrained(folder), None), module._Loaded)
+
+
 def test_weights_that_transformers_keeps_in_float32_stay_in_it(tmp_path):
     # Of gpt_oss these are the norms, where the model is in float16.
     folder = make(tmp_path / "model", "gpt_oss", TRAINED["gpt_oss"])
