@@ -163,7 +163,7 @@ export const trainerShape = {
     .union([z.literal('all-linear'), z.array(z.string().min(1)).min(1)])
     .default('all-linear')
     .describe(
-      'The linear layers that get an adapter, by the ends of their names, such as `[q_proj, v_proj]`; `all-linear` is all of them but the output head.',
+      'The linear layers that get an adapter, by the ends of their names, such as `[q_proj, v_proj]`; `all-linear` is all of them but the output head, the experts and routers of a mixture, and `kv_b_proj` of a latent attention ([why](training.md#lora)).',
     ),
   seed: z.int().default(0).describe('Decides the order of tasks, and of a batch’s samples where a step takes several.'),
 };

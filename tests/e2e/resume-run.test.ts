@@ -1,10 +1,13 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { eq } from 'drizzle-orm';
 import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { OTHER_MODEL_ADVICE } from '../../core/block-advice.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
 import { attempts, iterations, replicas, runs } from '../../store/schema.ts';
@@ -45,7 +48,36 @@ async function smallRun() {
   };
 }
 
-test('a failed run that is resumed goes on in the same take and keeps its finished trials', async () => {
+/** Starts a run again with Temporal's own CLI, as docs/operating.md says. */
+async function startByTemporal(runId: string): Promise<void> {
+  const page = await readFile(join(REPOSITORY, 'docs/operating.md'), 'utf8');
+  const [, line = ''] = /^\$ temporal (workflow start .*"resume".*)$/m.exec(page) ?? [];
+  const words = [...line.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, word]) => quoted ?? word ?? '');
+  const { namespace } = environment.client.options;
+  const at = ['--address', environment.address, '--namespace', namespace];
+  await promisify(execFile)(INSTALLS.temporal, [...words.map((word) => (word === 'RUN' ? runId : word)), ...at]);
+}
+
+test.each([
+  {
+    runId: 'resumed',
+    how: 'is resumed',
+    again: (runId: string) => resumeRun({ client: environment.client, db: store.db }, runId),
+  },
+  {
+    runId: 'forgotten',
+    how: 'is resumed without its history',
+    again: async (runId: string) => {
+      const { client } = environment;
+      const { namespace } = client.options;
+      await client.workflowService.deleteWorkflowExecution({ namespace, workflowExecution: { workflowId: runId } });
+      const handle = client.workflow.getHandle(runId);
+      await until(async () => (await handle.describe().catch(() => null)) === null);
+      await resumeRun({ client, db: store.db }, runId);
+    },
+  },
+  { runId: 'started', how: 'Temporal’s own CLI starts again', again: startByTemporal },
+])('a failed run that $how goes on in the same take and keeps its finished trials', async ({ runId, again }) => {
   const { db } = store;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
@@ -75,25 +107,25 @@ test('a failed run that is resumed goes on in the same take and keeps its finish
     if (broken && input.status === 'blocked') throw ApplicationFailure.nonRetryable('the disk is full');
     return real.setRunStatus(input);
   };
-  const statusOf = async () => (await db.select().from(runs).where(eq(runs.id, 'failed')))[0]?.status;
+  const statusOf = async () => (await db.select().from(runs).where(eq(runs.id, runId)))[0]?.status;
 
   const { openTrial } = real;
   await withWorkers(
     environment,
     { trialgate: { ...real, setRunStatus }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
     async () => {
-      const first = await startRun(environment.client, 'failed', config);
+      const first = await startRun(environment.client, runId, config);
       await expect(first.result()).rejects.toThrow();
       expect(await statusOf()).toBe('failed');
-      expect(ran.toSorted()).toEqual(['failed-0.1-0-0 1', 'failed-0.1-0-1 1', 'failed-0.1-1-0 1', 'failed-0.1-1-1 1']);
+      expect(ran.toSorted()).toEqual(['0-0', '0-1', '1-0', '1-1'].map((trial) => `${runId}-0.1-${trial} 1`));
 
       broken = false;
-      await resumeRun({ client: environment.client, db }, 'failed');
-      await environment.client.workflow.getHandle('failed').result();
+      await again(runId);
+      await environment.client.workflow.getHandle(runId).result();
     },
   );
-  expect(ran.slice(4)).toEqual(['failed-0.1-1-1 2']);
-  const takes = await db.select().from(iterations).where(eq(iterations.runId, 'failed'));
+  expect(ran.slice(4)).toEqual([`${runId}-0.1-1-1 2`]);
+  const takes = await db.select().from(iterations).where(eq(iterations.runId, runId));
   expect(takes.map((row) => [row.iteration, row.take, row.status])).toEqual([[0, 1, 'done']]);
   expect(await statusOf()).toBe('completed');
 });
