@@ -69,10 +69,10 @@ withPython('with --json the finding is printed as it is, without a small model i
 
 withPython('a model that cannot be trained ends with the reason and exit code 2, as `train` refuses it', async () => {
   await using folder = await temporaryHome();
-  const model = await configured(join(folder.home, 'mamba'), { model_type: 'mamba2', num_hidden_layers: 2 });
+  const model = await configured(join(folder.home, 'mamba'), { model_type: 'mamba', num_hidden_layers: 2 });
   const { code, out, err } = await checked(folder.home, model, '--json');
   expect(code).toBe(EXIT.badInput);
-  expect(err).toMatch(/^error: model .*mamba \(mamba2\) cannot be trained: .* keep a state .*; choose another model$/);
+  expect(err).toMatch(/^error: model .*mamba \(mamba\) cannot be trained: .* keep a state .*; choose another model$/);
   expect(JSON.parse(out)).toMatchObject({ reason: err.replace('error: ', ''), deviations: null });
 });
 
@@ -100,11 +100,7 @@ withPython('a hub that fails when it is asked for the configuration ends with ex
 
 withPython('a small model that was tried and did not run is not called untried', async () => {
   await using folder = await temporaryHome();
-  const model = await configured(join(folder.home, 'granite'), {
-    model_type: 'granitemoehybrid',
-    num_hidden_layers: 2,
-    layer_types: ['attention', 'attention'],
-  });
+  const model = await configured(join(folder.home, 'mpt'), { model_type: 'mpt', n_layers: 2 });
   const { code, out } = await checked(folder.home, model);
   expect(code).toBe(EXIT.done);
   expect(out).toContain('a small model was tried and did not run');

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -26,10 +26,10 @@ from transformers.utils import is_flash_attn_2_available
 
 from .flex import FlexTrie, attend_flex
 from .pack import Block, Pack
+from .pieces import MAX_PADDING, Pieces, cut
 from .prefix import PrefixStates
 
 NAME = "trialgate_trie"
-MAX_PADDING = 1.4
 HIDDEN = -1e30
 # A layer with more attention weights computes its attention again in the backward pass, and keeps neither them nor the
 # keys and values of each block. At long prompts these would be most of a step's memory.
@@ -53,12 +53,12 @@ class Plan:
 
     `order` puts the buckets' outputs into node order. When the pack is one chain, attention is plainly causal. `starts`
     has the first node of each sequence and the number of nodes, if its sequences share nothing; else it is None. `trie`
-    is there on a GPU, and `buckets` are elsewhere.
+    is there on a GPU, and `buckets` are elsewhere. `depths` are the pack's.
     `prefix` has the keys and values that come before every root; with `is_prefix` this pass computes them. `check` is
     called once a layer and may raise, so that a step stops soon after its cancellation.
     """
 
-    depth: int
+    depths: np.ndarray
     is_chain: bool
     buckets: list[Bucket]
     order: torch.Tensor
@@ -67,6 +67,16 @@ class Plan:
     is_prefix: bool = False
     trie: FlexTrie | None = None
     starts: torch.Tensor | None = None
+
+    @property
+    def depth(self) -> int:
+        return int(self.depths.max()) + 1
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """How layers that keep a state compute the pack."""
+        has_prefix = self.prefix is not None and not self.is_prefix
+        return cut(self.depths, self.order.device, has_prefix=has_prefix, keep=self.is_prefix)
 
     @property
     def pairs(self) -> int:
@@ -96,7 +106,6 @@ def make_plan(
     *,
     is_prefix: bool = False,
 ) -> Plan:
-    depth = int(pack.depths.max()) + 1
     starts = pack.starts
     if starts is not None:
         starts = torch.from_numpy(starts.astype(np.int32)).to(device)
@@ -104,9 +113,9 @@ def make_plan(
         before = 0 if pack.prefix is None else len(pack.prefix)
         trie = FlexTrie(pack.depths, before, device)
         nothing = torch.empty(0, dtype=torch.int64, device=device)
-        return Plan(depth, pack.is_chain, [], nothing, check, prefix, is_prefix, trie, starts)
+        return Plan(pack.depths, pack.is_chain, [], nothing, check, prefix, is_prefix, trie, starts)
     buckets, order = _bucketed(pack, device)
-    return Plan(depth, pack.is_chain, buckets, order, check, prefix, is_prefix, starts=starts)
+    return Plan(pack.depths, pack.is_chain, buckets, order, check, prefix, is_prefix, starts=starts)
 
 
 def has_flex(device: torch.device) -> bool:

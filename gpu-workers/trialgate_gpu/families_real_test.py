@@ -1,6 +1,6 @@
 """Tests models in real vLLM: its log-probabilities are those of the checkpoint that it loaded.
 
-They are mixtures of experts, and models whose head scales or caps its logits.
+They are mixtures of experts, models whose head scales or caps its logits, and models with layers that keep a state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from conftest import Run, two_groups
 
-from .families_test import MIXTURES, SHAPED, TRAINED, make
+from .families_test import HYBRIDS, MIXTURES, SHAPED, TRAINED, make
 from .progress import Progress
 from .train_step_test import fresh
 
@@ -30,13 +30,24 @@ REPOSITORY = Path(__file__).parents[2]
 # Sizes for which vLLM has CPU kernels. Those of the latent attention are DeepSeek-V3's own.
 SERVED = {"hidden_size": 64, "head_dim": 32, "moe_intermediate_size": 32}
 LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 32, "v_head_dim": 32, "head_dim": 64}
+DELTA = {"linear_key_head_dim": 32, "linear_value_head_dim": 32}
 OWN = {
     "deepseek_v3": LATENT | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
     # Its heads have always the width by their number.
     "granitemoe": {"hidden_size": 128},
+    # As in released models. Of several groups vLLM norms each alone, and transformers all together.
+    "granitemoehybrid": {"hidden_size": 128, "mamba_d_head": 32, "mamba_n_groups": 1},
+    # vLLM reads settings that released models have and transformers does not need.
+    "lfm2": {"hidden_size": 128, "conv_dim": 128, "block_dim": 128},
+    "qwen3_next": DELTA,
+    "qwen3_5_text": DELTA,
     # vLLM's window reaches one token further back than transformers'. No sequence here is as long as this one.
     "cohere2": {"sliding_window": 128},
 }
+# What vLLM 0.32 on a CPU says of families that it does not run here: its gated delta nets take bfloat16 alone, and its
+# code for Qwen3.5 needs torchvision, which our installation does not have.
+NOT_RUN = {"qwen3_next": "CPU GDN attention requires BF16", "qwen3_5_text": "failed to be inspected"}
+IN_VLLM = tuple(name for name in MIXTURES + SHAPED + HYBRIDS if name not in NOT_RUN)
 TOLERANCE = 1e-3
 
 
@@ -62,7 +73,7 @@ def served(tmp_path_factory):
     home = tmp_path_factory.mktemp("mixtures")
     draw = np.random.default_rng(0)
     requests = {}
-    for name in MIXTURES + SHAPED:
+    for name in IN_VLLM + tuple(NOT_RUN):
         model = make(home / name / "model", name, TRAINED[name] | SERVED | OWN.get(name, {}), torch.bfloat16)
         run, trainer = Run(home / name, model), fresh()
         base = run.base(trainer)["checkpoint"]
@@ -77,7 +88,9 @@ def served(tmp_path_factory):
     with (home / "vllm.log").open("wb") as log:
         subprocess.run([*command, home / "answers.json"], env=environment, stdout=log, stderr=log, check=True)
     answers = json.loads((home / "answers.json").read_text())
-    assert {name: answer["error"] for name, answer in answers.items() if "error" in answer} == {}
+    errors = {name: answer["error"] for name, answer in answers.items() if "error" in answer}
+    assert set(errors) == set(NOT_RUN), errors
+    assert all(why in errors[name] for name, why in NOT_RUN.items()), errors
     return {name: request | answers[name] for name, request in requests.items()}
 
 
@@ -90,12 +103,13 @@ EXPERTS_NOT_LOADED = "vLLM 0.32's reload_weights does not load the experts of gp
 CAPPED_ATTENTION = (
     "vLLM 0.32's attention for CPUs caps its logits otherwise than transformers: 0.2 nats in this tiny model"
 )
-NOT_SERVED = {"deepseek_v3": LATENT_ATTENTION, "gemma2": CAPPED_ATTENTION}
+CONVOLUTIONS = "vLLM 0.32 differs from transformers by 0.03 nats in this tiny model; the cause is not known"
+NOT_SERVED = {"deepseek_v3": LATENT_ATTENTION, "gemma2": CAPPED_ATTENTION, "lfm2": CONVOLUTIONS}
 NOT_PUBLISHED = NOT_SERVED | {"gpt_oss": EXPERTS_NOT_LOADED}
 
 
 def served_but(faults: dict[str, str]) -> list:
-    return [known(name, faults[name]) if name in faults else name for name in MIXTURES + SHAPED]
+    return [known(name, faults[name]) if name in faults else name for name in IN_VLLM]
 
 
 @pytest.mark.parametrize("name", served_but(NOT_SERVED))

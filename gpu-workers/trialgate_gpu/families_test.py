@@ -14,7 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from conftest import two_groups
 
-from . import attention, supported
+from . import attention
+from . import policy as policy_module
 from .errors import GpuWorkerError
 from .gradient_check import gradient_deviation
 from .head import backward_through_head, token_logprobs
@@ -49,6 +50,14 @@ LATENT = {
     "num_key_value_heads": 4,
     "head_dim": 4,
 }
+HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
+LINEAR = HYBRID | {
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 16, "mamba_n_groups": 2, "mamba_chunk_size": 64}
 TRAINED = {
     "llama": {},
     "llama with a tied head": {"model_type": "llama", "tie_word_embeddings": True},
@@ -77,21 +86,42 @@ TRAINED = {
     "hyperclovax": {"logits_scaling": 0.25},
     "minicpm3": LATENT | {"dim_model_base": 8},
     "nanochat": {"final_logit_softcapping": 3.0},
+    "gemma4_text": {
+        "sliding_window": 40,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "final_logit_softcapping": 3.0,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 64,
+        "num_kv_shared_layers": 0,
+    },
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "lfm2_moe": EXPERTS | {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "qwen3_next": EXPERTS | LINEAR | {"shared_expert_intermediate_size": 16},
+    "qwen3_5_text": LINEAR,
+    "qwen3_5_moe_text": EXPERTS | LINEAR | {"shared_expert_intermediate_size": 16},
+    "olmo_hybrid": LINEAR,
+    "kimi_linear": EXPERTS | ROUTER | LATENT | {"linear_head_dim": 8, "linear_num_heads": 4} | HYBRID,
+    "bamba": MAMBA | {"attn_layer_indices": [1]},
+    "granitemoehybrid": EXPERTS | MAMBA | HYBRID | {"shared_intermediate_size": 32, "logits_scaling": 8.0},
+    "falcon_h1": MAMBA | {"mamba_d_ssm": 64, "lm_head_multiplier": 0.25},
+    "nemotron_h": ROUTER
+    | {
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+        "moe_intermediate_size": 16,
+        "moe_shared_expert_intermediate_size": 16,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 8,
+        "ssm_state_size": 16,
+        "n_groups": 2,
+        "chunk_size": 64,
+    },
 }
 SHAPED = ("granite", "granitemoe", "gemma2", "gemma3_text with a cap", "cohere", "cohere2", "hyperclovax", "nanochat")
+HYBRIDS = ("lfm2", "qwen3_next", "qwen3_5_text", "granitemoehybrid")
 MIXTURES = ("gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3", "glm4_moe")
-LINEAR = {
-    "linear_num_value_heads": 4,
-    "linear_num_key_heads": 2,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
-    "layer_types": ["linear_attention", "full_attention"],
-}
 REFUSED = {
-    "qwen3_next": (EXPERTS | LINEAR, "linear_attention"),
-    "qwen3_5_text": (LINEAR, "linear_attention"),
-    "lfm2": ({"layer_types": ["conv", "full_attention"]}, "conv"),
     "mamba": ({}, "linear_attention"),
+    "jamba": (EXPERTS, "linear_attention"),
     "gemma2": ({"final_logit_softcapping": -3.0}, "final_logit_softcapping"),
     "llama4_text": (EXPERTS | {"attention_chunk_size": 128, "layer_types": None}, "attention_chunk_size|chunk"),
     "llama": ({"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}}, "dynamic"),
@@ -155,7 +185,7 @@ def test_an_unsupported_model_is_refused_with_its_type_and_the_reason(name, tmp_
     assert (caught.value.kind, caught.value.retryable) == ("BadModel", False)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama with a tied head", "phi", "granite", "gemma2", *MIXTURES])
+@pytest.mark.parametrize("name", ["llama", "llama with a tied head", "phi", "granite", "gemma2", *HYBRIDS, *MIXTURES])
 def test_a_checkpoint_has_its_base_models_tensor_names_and_gives_the_trainers_log_probabilities_when_loaded(
     name, tmp_path, make_run
 ):
@@ -290,8 +320,8 @@ def test_the_trainers_gradient_of_the_output_heads_bias_equals_that_of_pytorch_a
 def test_the_trainers_check_of_a_model_refuses_layers_that_carry_state_across_packed_sequences(
     name, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(supported, "ATTENTION_LAYERS", (*supported.ATTENTION_LAYERS, "linear_attention", "conv"))
-    policy = Policy(make(tmp_path, name, REFUSED[name][0]), CPU)
+    monkeypatch.setattr(policy_module, "prepare", lambda _: None)
+    policy = Policy(make(tmp_path, name, TRAINED[name]), CPU)
     with pytest.raises(GpuWorkerError, match=rf"\({name}\) .* packed sequences differ .* tokens see other sequences"):
         check_model(policy, tmp_path)
 

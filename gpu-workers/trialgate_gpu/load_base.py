@@ -10,8 +10,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
-
 from .base import find_model, link_files
 from .canary import Canary
 from .checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder, require_complete, write_weights
@@ -19,10 +17,10 @@ from .errors import GpuWorkerError, NotFiniteError
 from .lora import Lora, write_config
 from .manifest import BASE, base_digest, digest, find_manifest, weights_digest
 from .measure_canary import canary_token_ids, measure_canary
+from .outline import outline
 from .policy import Policy
 from .progress import Progress
 from .self_check import check_model
-from .supported import require_supported
 from .tensor_file import sha256_of
 from .train_step import Trainer
 from .version import base_manifest, base_result, find_fork
@@ -40,7 +38,7 @@ def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> 
     if fork := trainer.world.ask_first(lambda: find_fork(model, request["run_id"], lora)):
         return base_result(model, fork)
     model = find_model(request["model"])
-    require_supported(AutoConfig.from_pretrained(model), model)
+    outline(model)
     progress.show("checksum", model=str(model))
     files = {path.name: sha256_of(path) for path in sorted(model.glob("*.safetensors"))}
     of_lora = {"lora": asdict(lora)} if lora else {}

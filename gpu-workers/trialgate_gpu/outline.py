@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from .attention import NAME, register
 from .errors import GpuWorkerError
 from .policy import layers_of
-from .supported import require_supported
+from .supported import require_supported, why_not_carried
 
 MOST_CHARACTERS = 600
 
@@ -40,10 +40,12 @@ def outline(folder: Path, name: str | None = None) -> PreTrainedModel:
             reason = f"transformers does not make it from its configuration ({first_sentence(error)})"
         raise _refused(name, reason) from error
     try:
-        layers_of(model)
+        layers = layers_of(model)
     except StopIteration:
         reason = "its layers are not where a language model of text alone has them (is it multimodal, or an encoder?)"
         raise _refused(f"{name} ({config.model_type})", reason) from None
+    if reason := why_not_carried(config.get_text_config(), layers):
+        raise _refused(f"{name} ({config.model_type})", reason)
     return model
 
 

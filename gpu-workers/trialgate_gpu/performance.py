@@ -19,6 +19,7 @@ from .pack import Chain, distinct_spans
 
 # How many experts a token uses, by the names that transformers' configurations give it.
 EXPERTS_OF_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "top_k_experts", "moe_topk", "moe_top_k", "moe_k")
+WITHOUT_ATTENTION = ("linear_attention", "conv", "mlp", "moe")
 # Dense bfloat16 TFLOP/s by words of the device's name, from NVIDIA's data sheets. More words go before fewer.
 PEAK_TFLOPS = {
     "H100 PCIe": 756.0,
@@ -55,7 +56,8 @@ class ModelFlops:
 
     A multiplication with its addition counts as 2. A weight costs 2 in the forward pass, 2 for the gradient of its
     input, and if it is trained 2 for its own. Of a mixture's experts those count that a token uses. The output head
-    counts only where a token is trained, attention only for keys that are visible.
+    counts only where a token is trained, attention only for keys that are visible. Of a layer that keeps a state its
+    weights count, and not what it does to the state.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -67,14 +69,15 @@ class ModelFlops:
             if each.dim() < 2 or each is head or id(each) in tables:
                 continue
             # transformers keeps the experts of a layer as one tensor: [experts, out, in].
-            used = _experts_of_token(config, each.shape[0]) / each.shape[0] if each.dim() == 3 else 1.0
+            used = _experts_of_token(config, each.shape[0]) / each.shape[0] if is_of_experts(each) else 1.0
             self.of_token += _cost(each) * used
         self.of_trained_token = float(_cost(head))
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        heads = getattr(config, "num_attention_heads", 0)
+        width = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
         keys = getattr(config, "qk_head_dim", None) or width
         values = getattr(config, "v_head_dim", None) or width
         # Scores and their product with the values; the backward pass needs twice as much.
-        self.of_pair = 3 * 2.0 * config.num_attention_heads * (keys + values)
+        self.of_pair = 3 * 2.0 * heads * (keys + values)
         # Layers with the same window see equally many keys.
         self.windows = Counter(_windows(config))
 
@@ -87,6 +90,11 @@ class ModelFlops:
         return tokens, tokens * self.of_token + trained * self.of_trained_token + pairs * self.of_pair
 
 
+def is_of_experts(weight: torch.Tensor) -> bool:
+    """Returns True for the experts of a layer as one tensor, which a convolution's [channels, 1, kernel] is not."""
+    return weight.dim() == 3 and weight.shape[1] > 1
+
+
 def _experts_of_token(config: PreTrainedConfig, experts: int) -> int:
     """Returns `experts`, all of them, for a configuration that does not say how many a token uses."""
     return next((found for name in EXPERTS_OF_TOKEN if (found := getattr(config, name, None))), experts)
@@ -97,10 +105,11 @@ def _cost(weight: torch.Tensor) -> int:
 
 
 def _windows(config: PreTrainedConfig) -> list[int | None]:
-    """Returns how many keys a token sees in each layer, None for all."""
+    """Returns how many keys a token sees in each layer, None for all, 0 where there is no attention."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else ""] * config.num_hidden_layers
-    return [window if kind == "sliding_attention" else None for kind in kinds]
+    seen = {"sliding_attention": window} | dict.fromkeys(WITHOUT_ATTENTION, 0)
+    return [seen.get(kind) for kind in kinds]
 
 
 def _pairs(first: int, end: int, window: int | None) -> int:

@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from conftest import row, two_groups
 
-from .families_test import EXPERTS, SMALL
+from .families_test import EXPERTS, SMALL, TRAINED
 from .lora import Lora, add_adapter
 from .pack import chain
 from .performance import ModelFlops, peak_by_name, peak_tflops
@@ -125,3 +125,11 @@ def test_progress_is_logged_at_each_new_phase_and_every_few_seconds_in_one(monke
 def test_progress_as_text_names_each_number():
     assert text_of({"phase": "train", "epoch": 1, "pack": 2, "packs": 3}) == "train, epoch 2, pack 2 of 3"
     assert text_of({"phase": "load", "replica": "http://a"}) == "load, replica http://a"
+
+
+def test_a_layer_that_keeps_a_state_counts_its_weights_and_no_keys():
+    model = model_of("lfm2", **TRAINED["lfm2"])
+    flops = ModelFlops(model)
+    assert flops.windows == {0: 1, None: 1}
+    matrices = [each for each in model.model.layers.parameters() if each.dim() > 1]
+    assert flops.of_token == 6 * sum(each.numel() for each in matrices)

@@ -25,6 +25,7 @@ from .logit_shape import LogitShape
 from .lora import Lora, adapter_tensors, add_adapter, peft_name, without_adapter
 from .pack import Pack, untrained_pack
 from .prefix import Prefixes, PrefixStates
+from .recurrent import prepare
 from .supported import require_supported
 
 
@@ -83,6 +84,7 @@ class Policy:
         self.lora = lora
         if lora is not None:
             add_adapter(source, lora)
+        prepare(layers_of(source))
         trained = {name: p for name, p in source.named_parameters() if p.requires_grad}
         self.names = list(trained)
         self.shapes = {name: p.shape for name, p in trained.items()}

@@ -2,8 +2,9 @@
 
 The keys and values of its tokens are kept for each layer. A pack's tokens attend to them as constants. The gradients
 that the packs' backward passes leave on them are added up, and one backward pass through the prompt's own graph ends
-the family. This is exact, because a token acts on later ones only through its keys and values. Memory holds the
-activations of the prompt and of one pack.
+the family. This is exact, because a token acts on later ones only through its keys and values. Of a layer that keeps a
+state it is kept in the same way, as it is at the prompt's end. Memory holds the activations of the prompt and of one
+pack.
 """
 
 from __future__ import annotations
@@ -12,31 +13,31 @@ import numpy as np
 import torch
 from torch import nn
 
-KeysValues = tuple[torch.Tensor, torch.Tensor]
+States = tuple[torch.Tensor, ...]
 
 
 class PrefixStates:
-    """The keys and values of a prefix, [1, kv heads, prefix, dim] each, by attention layer."""
+    """The keys and values of a prefix, [1, kv heads, prefix, dim] each, or its state at its end, by layer."""
 
     def __init__(self) -> None:
-        self._made: dict[nn.Module, KeysValues] = {}
-        self._leaves: dict[nn.Module, KeysValues] = {}
-        self._sums: dict[nn.Module, KeysValues] = {}
+        self._made: dict[nn.Module, States] = {}
+        self._leaves: dict[nn.Module, States] = {}
+        self._sums: dict[nn.Module, States] = {}
         # The last hidden states of the prefix's own pass. No token uses them, but the backward pass of a sharded model
         # begins at a module's output: there it gathers the module's weights.
         self.output: torch.Tensor | None = None
 
-    def keep(self, layer: nn.Module, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Keeps a layer's keys and values. The attention of the prefix's own pass calls this.
+    def keep(self, layer: nn.Module, *states: torch.Tensor) -> None:
+        """Keeps a layer's keys and values, or its state. The layers of the prefix's own pass call this.
 
         A layer that is computed again in the backward pass calls it again, which changes nothing.
         """
         if layer in self._made:
             return
-        self._made[layer] = (key, value)
-        self._leaves[layer] = tuple(each.detach().requires_grad_(each.requires_grad) for each in (key, value))
+        self._made[layer] = states
+        self._leaves[layer] = tuple(each.detach().requires_grad_(each.requires_grad) for each in states)
 
-    def of(self, layer: nn.Module) -> KeysValues:
+    def of(self, layer: nn.Module) -> States:
         return self._leaves[layer]
 
     def collect(self) -> None:

@@ -11,6 +11,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 VOCABULARY = 64
 HEADS = 4
 WINDOW = 40
+# Settings with these endings name layers by their numbers.
+LISTS_OF_LAYERS = ("_layers", "_layer_indices", "_idxs")
 MOST_PARAMETERS = 10_000_000
 SIZES = {
     "vocab_size": VOCABULARY,
@@ -36,9 +38,35 @@ SIZES = {
     "hidden_size_per_layer_input": 8,
     "vocab_size_per_layer_input": VOCABULARY,
     "laurel_rank": 8,
+    "num_dense_layers": 1,
+    "shared_intermediate_size": 32,
+    "moe_shared_expert_intermediate_size": 16,
+    "moe_latent_size": 16,
+    "linear_num_key_heads": HEADS // 2,
+    "linear_num_value_heads": HEADS,
+    "linear_num_heads": HEADS,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_head_dim": 16,
+    # Mamba-2's heads are together as wide as its inner layer, which is `mamba_expand` times as wide as the model.
+    "mamba_expand": 2,
+    "expand": 2,
+    "mamba_d_ssm": 64,
+    "mamba_n_heads": 8,
+    "mamba_num_heads": 8,
+    "n_mamba_heads": 8,
+    "mamba_d_head": 8,
+    "mamba_head_dim": 8,
+    "mamba_n_groups": 2,
+    "mamba_ngroups": 2,
+    "n_groups": 2,
+    "mamba_d_state": 16,
+    "ssm_state_size": 16,
 }
 # The sizes of single layers that are wider than the others.
 WIDE = {"head_dim": 16, "num_key_value_heads": HEADS // 2}
+# A model of Mamba-2 alone.
+MAMBA = {"num_heads": 8, "state_size": 16}
 # The head size of latent attention is that of its rotary part.
 LATENT = {"head_dim": SIZES["qk_rope_head_dim"], "num_key_value_heads": HEADS}
 
@@ -46,19 +74,20 @@ LATENT = {"head_dim": SIZES["qk_rope_head_dim"], "num_key_value_heads": HEADS}
 def small_config(config: PretrainedConfig) -> PretrainedConfig:
     """Returns a configuration like `config`, with small sizes. What scales, caps, windows and routes stays."""
     given = config.to_dict()
-    names = {name: config.attribute_map.get(name, name) for name in (*SIZES, "num_key_value_heads")}
     heads, key_heads = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
     sizes: dict[str, Any] = SIZES | {"num_key_value_heads": _key_heads(heads, key_heads)}
     if given.get("kv_lora_rank"):
         sizes |= LATENT
+    if given.get("state_size"):
+        sizes |= MAMBA
     layers = config.num_hidden_layers
-    kept = _layers_kept(given, layers)
+    kept = _layers_kept(config)
     for name, value in list(given.items()):
         if name.endswith("_token_id"):
             given[name] = None if value is None else 0
         elif isinstance(value, list) and len(value) == layers:
             given[name] = value[:kept]
-        elif name.endswith("_layers") and isinstance(value, list):
+        elif name.endswith(LISTS_OF_LAYERS) and isinstance(value, list):
             given[name] = [each for each in value if each < kept]
     if shared := given.get("num_kv_shared_layers"):
         given["num_kv_shared_layers"] = min(shared, kept // 2)
@@ -69,8 +98,11 @@ def small_config(config: PretrainedConfig) -> PretrainedConfig:
             if int(layer) < kept
         }
     for name, size in sizes.items():
-        if (own := given.get(names[name])) is not None:
-            given[names[name]] = [size] * kept if isinstance(own, list) else size
+        name = config.attribute_map.get(name, name)
+        own = given.get(name)
+        # A dense model of a family that also has mixtures has no experts.
+        if own is not None and not (own == 0 and name.endswith("experts")):
+            given[name] = [size] * kept if isinstance(own, list) else size
     given[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = kept
     given["dtype"] = "float32"
     for name in ("model_type", "architectures", "auto_map", "quantization_config"):
@@ -84,15 +116,15 @@ def _key_heads(heads: int | None, key_heads: int | None) -> int:
     return HEADS if key_heads in (None, heads) else HEADS // 2
 
 
-def _layers_kept(given: dict[str, Any], layers: int) -> int:
+def _layers_kept(config: PretrainedConfig) -> int:
     """Returns how many first layers have every kind that the model has: two at least, and as many before those that
     take keys and values of an earlier layer.
     """
     kept = 2
     for name in ("layer_types", "mlp_layer_types"):
-        kinds = given.get(name) or []
+        kinds = list(getattr(config, name, None) or [])
         kept = max([kept, *(kinds.index(kind) + 1 for kind in set(kinds))])
-    return min(2 * kept if given.get("num_kv_shared_layers") else kept, layers)
+    return min(2 * kept if getattr(config, "num_kv_shared_layers", None) else kept, config.num_hidden_layers)
 
 
 @torch.no_grad()
@@ -113,6 +145,9 @@ def write_small(config: PretrainedConfig, folder: Path) -> None:
             # Norms near 1, as in real models: with smaller ones logits are so small that a cap hardly changes them.
             if parameter.dim() == 1 and name.endswith("weight"):
                 parameter += 1.0
+            # States that last, as in real models: of those that decay at once little but rounding is seen.
+            elif name.endswith("A_log"):
+                parameter -= 3.0
     for name, buffer in model.named_buffers():
         if "bias" in name:
             buffer.copy_(torch.linspace(-0.4, 0.6, buffer.numel()).view(buffer.shape))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from torch import nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig
 
 from .errors import GpuWorkerError
 from .logit_shape import LogitShape
+from .recurrent import carries_state
 
 ATTENTION_LAYERS = ("full_attention", "sliding_attention", "attention")
 STATE_LAYERS = ("linear_attention", "conv", "hybrid", "hybrid_sliding")
+# Layers in which no token sees another.
+OTHER_LAYERS = ("mlp", "moe")
 TOWERS = ("vision_config", "audio_config")
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
@@ -22,9 +27,7 @@ def why_unsupported(config: PretrainedConfig) -> str | None:
         return str(error)
     if getattr(config, "attention_chunk_size", None):
         return "its attention is cut into chunks (`attention_chunk_size`)"
-    kinds = set(getattr(config, "layer_types", None) or ()) - set(ATTENTION_LAYERS)
-    if states := sorted(kinds & set(STATE_LAYERS)):
-        return f"its layers of kind {', '.join(states)} keep a state that sequences in one pack would share"
+    kinds = set(getattr(config, "layer_types", None) or ()) - {*ATTENTION_LAYERS, *STATE_LAYERS, *OTHER_LAYERS}
     if kinds:
         return f"the trainer does not know its layers of kind {', '.join(sorted(kinds))}"
     for rope in _rope_types(config):
@@ -55,6 +58,16 @@ def _why_of_class(config: PretrainedConfig) -> str | None:
     is_stateful = getattr(known, "_is_stateful", False)
     if is_stateful and not getattr(config.get_text_config(), "layer_types", None):
         return "its layers keep a state that sequences in one pack would share (its configuration has no `layer_types`)"
+    return None
+
+
+def why_not_carried(config: PretrainedConfig, layers: Iterable[nn.Module]) -> str | None:
+    """Finds layers that keep a state and cannot begin with that of another sequence's beginning."""
+    kinds = getattr(config, "layer_types", None) or ()
+    for kind, layer in zip(kinds, layers, strict=False):
+        if kind in STATE_LAYERS and not any(carries_state(module) for module in layer.modules()):
+            what = f"its layers of kind {kind} keep a state that sequences in one pack would share"
+            return f"{what}: transformers' code for them does not begin with the state of a common prefix"
     return None
 
 

@@ -32,6 +32,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..head import CHUNK_ROWS
+from ..performance import is_of_experts
 from ..policy import layers_of
 
 LOGITS = 4
@@ -104,7 +105,7 @@ def kept_by_layers(model: PreTrainedModel, dtype: torch.dtype) -> tuple[list[int
     ALL_ATTENTION_FUNCTIONS.register(NAME, _attend)
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, lambda *_, **__: None)
     # On `meta`, PyTorch multiplies a mixture's experts in bfloat16 only. In float32 that counts too little.
-    has_experts = any(each.dim() == 3 for each in model.parameters())
+    has_experts = any(is_of_experts(each) for each in model.parameters())
     model = copy.deepcopy(model).eval().to(torch.bfloat16 if has_experts else dtype)
     model.set_attn_implementation(NAME)
     own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
@@ -127,8 +128,10 @@ def kept_by_layers(model: PreTrainedModel, dtype: torch.dtype) -> tuple[list[int
     layers[-1].register_forward_hook(note)
     tokens = torch.zeros(1, SOME_TOKENS, dtype=torch.int64, device="meta")
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        # transformers looks into positions without a mask for sequences, and on this device there are no numbers.
-        model.base_model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
+        # Without a mask transformers looks into positions for sequences, and into a mask of tokens for padding. On this
+        # device there are no numbers.
+        mask = torch.ones(1, 1, SOME_TOKENS, SOME_TOKENS, dtype=torch.bool, device="meta")
+        model.base_model(input_ids=tokens, attention_mask=mask, use_cache=False)
     note()
     of_layers = [(after - at) // SOME_TOKENS for at, after in pairwise(before[:-1])]
     return of_layers, before[-1] // SOME_TOKENS - sum(of_layers)

@@ -31,6 +31,7 @@ from ..lora import Lora, adapter_tensors, add_adapter, without_adapter
 from ..pack import Pack, untrained_pack
 from ..policy import Policy, layers_of
 from ..prefix import Prefixes, PrefixStates
+from ..recurrent import prepare
 from ..supported import require_supported
 from .weight_source import WeightSource, weight_source
 from .world import World
@@ -78,6 +79,7 @@ class ShardedPolicy(Policy):
             add_adapter(self.model, lora)
             for each in self.model.parameters():
                 each.data = each.data if each.requires_grad else each.data.to(dtype)
+        prepare(layers_of(self.model))
         named = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
         self.names, self.shapes = list(named), {name: parameter.shape for name, parameter in named.items()}
         name_of = {id(parameter): name for name, parameter in named.items()}

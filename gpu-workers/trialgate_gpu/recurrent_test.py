@@ -1,0 +1,106 @@
+"""Tests models with layers that keep a state: short convolutions, gated delta nets and Mamba-2."""
+
+import numpy as np
+import pytest
+import torch
+
+from .examine_model import examine
+from .families_test import TRAINED, make
+from .gradient_check import TEMPERATURE, _slopes
+from .group.placement import recompute_layers
+from .pack import distinct_tokens, make_packs
+from .pieces_test import forks
+from .policy import Policy
+from .prefix import Prefixes
+from .recurrent import Recurrent
+from .self_check import chains_of
+
+CPU = torch.device("cpu")
+KINDS = ("lfm2", "qwen3_next", "bamba")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def policy(request, tmp_path_factory):
+    folder = make(tmp_path_factory.mktemp(request.param), request.param, TRAINED[request.param])
+    return Policy(folder, CPU, torch.float32)
+
+
+def packed(policy, sequences, untrained, max_tokens):
+    """Returns the gradient of packed sequences, log-probabilities by sequence, and how many tokens were computed."""
+    gradient, prefixes, computed = policy.start_gradient(), Prefixes(), 0
+    logprobs = {}
+    for pack in make_packs(chains_of(sequences, untrained, TEMPERATURE), max_tokens):
+        targets = torch.from_numpy(pack.targets)
+        found = policy.logprobs(pack)
+        logprobs |= {int(n): found[torch.from_numpy(pack.samples == n)] for n in np.unique(pack.samples)}
+        policy.backward(pack, prefixes, lambda tokens, _, of=targets: _slopes(of[tokens]), by_sequence=False)
+        if prefixes.states is not None:
+            prefixes.states.collect()
+        computed += len(pack.token_ids)
+    prefixes.end()
+    return gradient.clone(), [logprobs[n] for n in range(len(sequences))], computed + prefixes.computed
+
+
+def alone(policy, sequences, untrained):
+    """Returns the same of transformers' own model, a sequence at a time."""
+    gradient, logprobs = policy.start_gradient(), []
+    with policy.eager():
+        for ids in sequences:
+            tokens = torch.from_numpy(ids)
+            rows = (policy.logits(tokens)[:-1] / TEMPERATURE).log_softmax(-1)
+            chosen = rows.gather(1, tokens[1:, None])[untrained:, 0]
+            (chosen * _slopes(tokens[untrained + 1 :])).sum().backward()
+            logprobs.append(chosen.detach())
+    return gradient.clone(), logprobs
+
+
+def require_equal(found, expected):
+    for one, other in zip(found[1], expected[1], strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=0)
+    assert float((found[0] - expected[0]).norm() / expected[0].norm()) <= 1e-4
+
+
+@pytest.mark.parametrize("max_tokens", [10_000, 50], ids=["one pack", "a prefix of several packs"])
+def test_sequences_that_branch_in_a_reply_give_log_probabilities_and_gradient_of_the_same_alone(policy, max_tokens):
+    sequences, untrained = forks(), 24
+    require_equal(packed(policy, sequences, untrained, max_tokens), alone(policy, sequences, untrained))
+
+
+@pytest.mark.parametrize("prompt", [512, 2048])
+def test_a_prompt_that_8_trials_share_is_computed_once_and_its_gradient_is_that_of_8_times_it(policy, prompt):
+    draw = np.random.default_rng(0)
+    start = draw.integers(0, 64, prompt)
+    sequences = [np.concatenate([start, [n], draw.integers(0, 64, 24 + n)]) for n in range(8)]
+    for max_tokens, most in ((10_000, 1.0), (128, 1.05)):
+        found = packed(policy, sequences, prompt - 1, max_tokens)
+        # As with attention alone: a pack that is not the first computes the prompt's last token again.
+        assert found[2] / distinct_tokens(chains_of(sequences, prompt - 1)) <= most
+        require_equal(found, alone(policy, sequences, prompt - 1))
+
+
+def test_layers_that_are_computed_again_in_the_backward_pass_give_the_same_gradient(policy, tmp_path):
+    again = Policy(make(tmp_path, name := policy.model.config.model_type, TRAINED[name]), CPU, torch.float32)
+    recompute_layers(again.model)
+    found, expected = (packed(each, forks(), 24, 50)[0] for each in (again, policy))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_state_that_is_not_handed_on_is_found(policy, monkeypatch):
+    monkeypatch.setattr("trialgate_gpu.recurrent._states", lambda *_: None)
+    found, expected = packed(policy, forks(), 24, 10_000), alone(policy, forks(), 24)
+    assert float((found[0] - expected[0]).norm() / expected[0].norm()) > 1e-2
+
+
+@pytest.mark.parametrize("kind", ["lfm2", "qwen3_5_text", "granitemoehybrid"])
+def test_adapters_and_ranks_train_the_small_model_of_a_family(kind, tmp_path):
+    found = examine(make(tmp_path, kind, TRAINED[kind]), kind)
+    assert found.reason is found.not_run is None
+    assert found.lora == ["all-linear"]
+    assert max(found.deviations.lora_gradient, found.deviations.ranks_gradient) <= 1e-4
+
+
+def test_each_layer_that_keeps_a_state_follows_the_plan_and_no_other(policy):
+    kinds = policy.model.config.layer_types
+    for kind, layer in zip(kinds, policy.model.base_model.layers, strict=True):
+        follows = [isinstance(part.forward, Recurrent) for part in layer.modules()]
+        assert sum(follows) == (kind in ("conv", "linear_attention"))
