@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, onTestFinished, test } from 'vitest';
+import { logRecord } from '../core/log-record.ts';
 import { holdFreePort } from '../core/free-port.ts';
 import { until } from '../tests/support/harness/until.ts';
 import { useDatabase } from '../tests/support/harness/use-database.ts';
@@ -16,7 +17,7 @@ const store = useDatabase();
 const folder = mkdtempSync(join(tmpdir(), 'trialgate-worker-metrics-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-function startWorker(metricsAddress: string) {
+function startWorker(metricsAddress: string, logFormat: 'text' | 'json') {
   const settings = {
     only: 'workflows',
     'temporal-address': environment.address,
@@ -25,23 +26,25 @@ function startWorker(metricsAddress: string) {
     secret: 'a secret of sixteen',
     home: join(folder, 'home'),
     'metrics-address': metricsAddress,
+    'log-format': logFormat,
   };
   const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
-  const child = spawn(INSTALLS.node, [INSTALLS.main, 'worker', ...args], { stdio: ['ignore', 'ignore', 'pipe'] });
+  const child = spawn(INSTALLS.node, [INSTALLS.main, 'worker', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
   let said = '';
-  child.stderr.on('data', (chunk: Buffer) => (said += chunk.toString()));
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (chunk: Buffer) => (said += chunk.toString()));
   return { child, ended: once(child, 'close'), said: () => said };
 }
 
-test('a worker with `metrics_address` answers Prometheus with its slots and queues, and one whose address is taken says so', async () => {
+test('a worker with `metrics_address` answers Prometheus with its slots and queues, and one whose address is taken says so; with `log_format: json` it prints nothing but records', async () => {
   const held = await holdFreePort('127.0.0.1');
   const address = `127.0.0.1:${held.port}`;
-  const refused = startWorker(address);
+  const refused = startWorker(address, 'text');
   onTestFinished(() => void refused.child.kill('SIGKILL'));
   expect((await refused.ended)[0]).toBe(EXIT.badInput);
   expect(refused.said()).toMatch(`metrics_address: nothing can listen on ${address}`);
   await held.close();
-  const worker = startWorker(address);
+  const worker = startWorker(address, 'json');
   try {
     await until(async () => {
       const reply = await fetch(`http://${address}/metrics`).catch(() => null);
@@ -51,4 +54,12 @@ test('a worker with `metrics_address` answers Prometheus with its slots and queu
     worker.child.kill('SIGTERM');
     await worker.ended;
   }
+  const records = worker.said().split('\n').filter(Boolean).map((line) => logRecord.parse(JSON.parse(line)));
+  expect(records).toContainEqual({
+    time: expect.any(String),
+    level: 'info',
+    process: 'workflow-worker',
+    pid: worker.child.pid,
+    message: 'worker ready: trialgate',
+  });
 });

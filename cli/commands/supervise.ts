@@ -9,13 +9,22 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExample:\n  $ npx trialgate supervise')
     .action(async (_options: unknown, command: Command) => {
       const { config, configuredModel, origins } = await settingsOf(command);
-      const [{ runSupervisorInForeground, stackLog }, { shutdownSignal }, { Interrupted }] = await Promise.all([
+      const [
+        { runSupervisorInForeground, stackLog },
+        { processLog, logFormatOf, fileLogFormatOf },
+        { shutdownSignal },
+        { Interrupted },
+      ] = await Promise.all([
         import('../supervisor/supervise.ts'),
+        import('../process-log.ts'),
         import('../signals.ts'),
         import('../exit.ts'),
       ]);
       const signal = shutdownSignal();
-      await runSupervisorInForeground({ config, configuredModel, origins, onChange: stackLog() }, signal).catch(
+      // `up` writes it into a file.
+      const format = process.stderr.isTTY ? logFormatOf(config) : fileLogFormatOf(config);
+      const onChange = stackLog(processLog('supervisor', format));
+      await runSupervisorInForeground({ config, configuredModel, origins, onChange }, signal).catch(
         (error: unknown) => {
           if (!(error instanceof Interrupted)) throw error;
         },

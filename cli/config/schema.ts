@@ -77,6 +77,7 @@ export const deployment = z.strictObject({
     )
     .refine((address) => portOf(address) >= 1 && portOf(address) <= 65_533, 'a port from 1 to 65533')
     .optional(),
+  log_format: z.enum(['auto', 'text', 'json'], 'auto, text or json'),
   engines_file: text.optional(),
   engines_kubernetes: text.optional(),
   engines_kubernetes_namespace: text

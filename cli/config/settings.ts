@@ -131,6 +131,12 @@ export const SETTINGS = {
       'address at which a worker answers Prometheus at /metrics; of a deployment, the workflow worker there, the activity worker and the GPU worker at the next two ports (default: nowhere)',
     placeholder: 'HOST:PORT',
   },
+  log_format: {
+    about:
+      "form of the logs: text, json (a record a line), or auto: json in a deployment's log files, text of a process that you start yourself",
+    placeholder: 'FORMAT',
+    default: 'auto',
+  },
   engines_file: {
     about:
       'file with a list of engines, JSON or YAML (`- http://host:port`, or `- {url: …, drain: true}`), which the gateways read again as it changes',

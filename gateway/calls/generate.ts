@@ -100,7 +100,10 @@ export class Generation {
           error.fault = healthyErrors > 1 ? 'request' : 'engine';
         } else if (error instanceof Failure) throw error;
         else lease.replica.markUnavailable();
-        log(`call ${call.id}: engine ${url} failed: ${error instanceof Error ? error.message : String(error)}`);
+        log(`call ${call.id}: engine ${url} failed: ${error instanceof Error ? error.message : String(error)}`, {
+          ...call.logged,
+          level: 'warning',
+        });
       }
     }
   }

@@ -74,14 +74,22 @@ export class Recording {
     const status = failure.code === 'agent_disconnected' ? 'cancelled' : 'failed';
     call.end(status);
     const { log } = this.#deps;
-    if (status === 'failed') log(`call ${call.id} of trial ${call.trial.id}: ${failure.code}: ${failure.message}`);
+    const about = { ...call.logged, error: failure.code };
+    if (status === 'failed')
+      log(`call ${call.id} of trial ${call.trial.id}: ${failure.code}: ${failure.message}`, {
+        ...about,
+        level: 'warning',
+      });
     const recording = this.#faultOf(failure, progress.placed?.lease ?? null).then((fault) =>
       this.#recordLast(progress, { status, httpStatus: failure.status, ...endedFor(failure), fault }),
     );
     const recorded = recording.then(
-      (refused) => refused && log(`call ${call.id} ended ${status} and is not recorded: ${refused.message}`),
+      (refused) => refused && log(`call ${call.id} ended ${status} and is not recorded: ${refused.message}`, about),
       (error: unknown) =>
-        log(`call ${call.id} of trial ${call.trial.id} ended ${status}, unrecorded: ${String(error)}`),
+        log(`call ${call.id} of trial ${call.trial.id} ended ${status}, unrecorded: ${String(error)}`, {
+          ...about,
+          level: 'error',
+        }),
     );
     // When the database is away the agent has waited long enough and gets its error at once.
     if (failure.code !== 'store_unavailable') await recorded;

@@ -13,5 +13,6 @@ export function reportLeftOut(
   const named = fresh.slice(0, 5).map(({ at, value }) => `${at} (${oneLine(String(value.type).slice(0, 60))})`);
   log(
     `trial ${trialId}: left out of the prompt, because the engine cannot take it: ${named.join(', ')}${fresh.length > 5 ? ` and ${fresh.length - 5} more` : ''}. The record keeps it`,
+    { level: 'warning', trial_id: trialId },
   );
 }

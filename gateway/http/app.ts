@@ -1,4 +1,5 @@
 import { Hono, type Context } from 'hono';
+import { failureFields } from '../../core/log.ts';
 import { requireAdmin } from './auth.ts';
 import { opensByUrl } from './sessions/verl.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
@@ -71,7 +72,10 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
     if (failure.status === 500) {
       const because =
         failure.cause instanceof Error && failure.cause !== error ? `; because of ${failure.cause.stack}` : '';
-      deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}${because}`);
+      deps.log(`${c.req.method} ${c.req.path}: ${String(error)}${because}`, {
+        level: 'error',
+        ...failureFields(error),
+      });
     }
     return errorResponse(failure, protocol);
   };

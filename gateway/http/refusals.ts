@@ -1,11 +1,12 @@
 import { MOST_REFUSALS, type RefusalSummary } from '../../store/queries/refusals.ts';
 import type { Refusal } from '../../store/schema.ts';
+import type { Log } from '../../core/log.ts';
 import { isTransient } from '../../core/transient.ts';
 import { oneLine } from '../../core/one-line.ts';
 
 type Options = {
   write: (trialId: string, refused: RefusalSummary) => Promise<void>;
-  log: (line: string) => void;
+  log: Log;
   /** How long refusals are collected before they are written. Null: until `close`, for a runtime whose requests share nothing. */
   everyMs: number | null;
 };
@@ -67,6 +68,7 @@ export class Refusals {
         if (isTransient(error) && everyMs !== null && !this.#isClosing) return this.#keep(pending.slice(i));
         log(
           `${refused.count} refusal(s) of trial ${trialId} could not be stored: ${error instanceof Error ? error.message : String(error)}`,
+          { level: 'error', trial_id: trialId },
         );
       }
     }
@@ -79,6 +81,7 @@ export class Refusals {
       if (!since && this.#pending.size >= MOST_KNOWN) {
         this.#options.log(
           `${count} refusal(s) of trial ${trialId} could not be stored: too many trials wait for PostgreSQL`,
+          { level: 'error', trial_id: trialId },
         );
         continue;
       }
@@ -101,6 +104,7 @@ export class Refusals {
     const again = times > 1 ? ` (refusal ${times} for this reason)` : '';
     this.#options.log(
       oneLine(`trial ${trialId}: ${request} was refused, ${status} ${code}${again}: ${message}${body}`),
+      { level: 'warning', trial_id: trialId, error: code },
     );
   }
 }

@@ -2,7 +2,7 @@ import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { isTransient } from '../../core/transient.ts';
 import { storeUnavailable } from '../failure.ts';
 import { sleep } from '../../core/sleep.ts';
-import type { GroupCommitOptions } from './group-commit.ts';
+import { aboutLost, type GroupCommitOptions } from './group-commit.ts';
 import type { Recorder } from './recorder.ts';
 
 type Verdict = 'recorded' | 'refused';
@@ -27,7 +27,7 @@ export class SingleCommit implements Recorder {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const expired = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
-        log(`call ${call.id} of trial ${call.trialId} could not be recorded in time`);
+        log(`call ${call.id} of trial ${call.trialId} could not be recorded in time`, aboutLost(call));
         late.abort();
         reject(storeUnavailable());
       }, deadline - Date.now());
@@ -53,7 +53,10 @@ export class SingleCommit implements Recorder {
         return verdict;
       } catch (error) {
         if (!isTransient(error)) {
-          this.#options.log(`call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`);
+          this.#options.log(
+            `call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`,
+            aboutLost(call),
+          );
           throw error;
         }
         // A connection lost during a commit leaves its result unknown, so a late call may have been committed.
@@ -74,6 +77,7 @@ export class SingleCommit implements Recorder {
         if (!isTransient(error))
           return this.#options.log(
             `call ${call.id} counts as completed although its agent got an error, because it could not be retracted: ${String(error)}`,
+            aboutLost(call),
           );
         await sleep(PAUSE_MS);
       }

@@ -15,5 +15,6 @@ export function reportConstrained(
   if (counters.isFirstReport(trialId))
     log(
       `trial ${trialId}: calls are not trained: ${constrainedAdvice(fields, typeof client === 'string' ? client : null)}`,
+      { level: 'warning', trial_id: trialId },
     );
 }

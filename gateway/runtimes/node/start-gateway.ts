@@ -1,6 +1,7 @@
 import { networkInterfaces } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 import { openDatabase, type Database } from '../../../store/database.ts';
+import type { Log } from '../../../core/log.ts';
 import { TrialgateError } from '../../../core/errors.ts';
 import { endLongCalls, noteLongCalls } from '../../../store/queries/long-calls.ts';
 import { retractCalls } from '../../../store/queries/retract-calls.ts';
@@ -59,7 +60,7 @@ export type NodeGatewayOptions = DiscoveryOptions & {
   adminKey: string | null;
   secret: string;
   settings?: Partial<GatewaySettings>;
-  log?: (line: string) => void;
+  log?: Log;
   /** Calls under way may continue for this long after `close`. */
   drainMs?: number;
   /** A request's headers may take this long to arrive. */

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { RELAY } from '../../../core/engine-url.ts';
+import { makeLog, type Log } from '../../../core/log.ts';
 import { TrialgateError } from '../../../core/errors.ts';
 import { ENGINE_KEY, readEngineKeys, type EngineKeys } from '../../engines/engine-keys.ts';
 import { WORKER_ENGINE_URL } from '../../engines/url-forms.ts';
@@ -34,6 +35,7 @@ export type WorkerOptions = {
   /** Null when no relay workers may dial in. */
   relay: RelayStub | null;
   settings: GatewaySettings;
+  log: Log;
 };
 
 const EXPECTED = 'engines such as https://engine.example, separated by commas';
@@ -64,6 +66,7 @@ const bindings = z.object({
   TRIALGATE_ADMIN_KEY: z.string('a key: `wrangler secret put TRIALGATE_ADMIN_KEY`').min(8, 'at least 8 characters'),
   TRIALGATE_ENGINES: engineUrls,
   TRIALGATE_ENGINE_KEYS: engineKeys,
+  TRIALGATE_LOG_FORMAT: z.enum(['auto', 'text', 'json'], 'auto, text or json').default('auto'),
 });
 
 /**
@@ -99,6 +102,7 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
     TRIALGATE_ADMIN_KEY: adminKey,
     TRIALGATE_ENGINES: engines,
     TRIALGATE_ENGINE_KEYS: keys,
+    TRIALGATE_LOG_FORMAT: format,
   } = bound.data;
   return {
     databaseUrl: HYPERDRIVE.connectionString,
@@ -109,5 +113,6 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
     docs,
     relay: objects && engines.includes(RELAY) ? objects.get(objects.idFromName(RELAY)) : null,
     settings: settingsFrom(settings.data),
+    log: makeLog({ process: 'gateway', format: format === 'json' ? 'json' : 'text', write: console.error }),
   };
 }

@@ -266,7 +266,7 @@ class Group:
             return _raised(next(iter(known or errors.values())), leaves_group=False)
         lines = [line for line in self._log if line.strip()]
         if lines:
-            log.error("the group's last lines:\n%s", "\n".join(lines[-20:]))
+            _log_each("the group's last lines", lines[-20:])
         causes = [line for line in lines if "Error" in line or "error:" in line]
         return RankLost(f"{what} ({causes[-1][-300:]})" if causes else what)
 
@@ -307,10 +307,15 @@ def _error(kind: str, message: str) -> Json:
 
 def _raised(error: Json, *, leaves_group: bool) -> GpuWorkerError:
     if error["trace"]:
-        log.error("a rank failed:\n%s", error["trace"])
+        _log_each("a rank failed", error["trace"].splitlines())
     raised = GpuWorkerError(error["kind"], error["message"], retryable=error["retryable"])
     raised.leaves_group = leaves_group
     return raised
+
+
+def _log_each(what: str, lines: list[str]) -> None:
+    for line in lines:
+        log.error("%s: %s", what, line)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
