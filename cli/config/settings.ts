@@ -49,6 +49,11 @@ export const SETTINGS = {
   temporal_ui_port: { about: "port of Temporal's web page; absent: no page", placeholder: 'PORT', from: 'number' },
   postgres_port: { about: 'port of PostgreSQL; 0: any free one', placeholder: 'PORT', default: 5433, from: 'number' },
   admin_key: { about: "key of the gateway's session routes; generated when absent", placeholder: 'KEY', secret: true },
+  read_key: {
+    about: 'a second key of the page and of the routes that read, which changes nothing; absent: there is none',
+    placeholder: 'KEY',
+    secret: true,
+  },
   secret: { about: "derives the agents' keys; generated when absent", placeholder: 'SECRET', secret: true },
   engines: {
     about: "engines that already run, in place of the deployment's own vLLM",

@@ -1,6 +1,6 @@
 import { Hono, type Context } from 'hono';
 import { failureFields } from '../../core/log.ts';
-import { requireAdmin } from './auth.ts';
+import { requireReader } from './auth.ts';
 import { opensByUrl } from './sessions/verl.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { errorResponse, Failure, toFailure } from '../failure.ts';
@@ -56,7 +56,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', rewardRoutes(deps));
   app.route('/', externalRoutes(deps));
   app.use('/sessions/*', async (c, next) => {
-    if (!(await opensByUrl(deps, c.req.raw))) requireAdmin(deps, c.req.raw.headers);
+    if (!(await opensByUrl(deps, c.req.raw))) requireReader(deps, c.req.raw);
     await next();
   });
   app.route('/', sessionListRoutes(deps));

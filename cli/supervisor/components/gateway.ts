@@ -27,6 +27,7 @@ export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component 
         TRIALGATE_ENGINE_KEYS: JSON.stringify(plan.config.engine_keys),
         TRIALGATE_DATABASE_URL: plan.databaseUrl,
         TRIALGATE_ADMIN_KEY: plan.adminKey,
+        TRIALGATE_READ_KEY: plan.config.read_key ?? '',
         TRIALGATE_SECRET: plan.secret,
         TRIALGATE_LOG_FORMAT: fileLogFormatOf(plan.config),
         ...Object.fromEntries(DISCOVERY_KEYS.map((key) => [variableOf(key), String(plan.config[key] ?? '')] as const)),

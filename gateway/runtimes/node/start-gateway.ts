@@ -16,6 +16,7 @@ import { requireSecret } from '../../../store/queries/require-secret.ts';
 import { settleDeliveries } from '../../../store/queries/settle-deliveries.ts';
 import { ReadGate, READERS } from '../../http/read-gate.ts';
 import { createGateway } from '../../http/app.ts';
+import { requireTwoKeys } from '../../http/auth.ts';
 import { Counters, type Snapshot } from '../../calls/counters.ts';
 import { keyHeader, type EngineKeys } from '../../engines/engine-keys.ts';
 import { EnginePool } from '../../engines/pool.ts';
@@ -58,6 +59,8 @@ export type NodeGatewayOptions = DiscoveryOptions & {
   engineKeys?: EngineKeys;
   databaseUrl: string;
   adminKey: string | null;
+  /** The key that opens what only reads. */
+  readKey?: string | null;
   secret: string;
   settings?: Partial<GatewaySettings>;
   log?: Log;
@@ -104,7 +107,8 @@ const REFUSALS_MS = 500;
 
 /** Serves the gateway on Node, with undici towards the engines and group commit towards PostgreSQL. */
 export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway & { snapshot: () => Snapshot }> {
-  const { host, adminKey, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
+  const { host, adminKey, readKey = null, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
+  requireTwoKeys(adminKey, readKey);
   if (adminKey === null && !isLoopback(host)) {
     throw new TrialgateError(
       'bad_input',
@@ -193,6 +197,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     longCalls,
     secret,
     adminKey,
+    readKey,
     settings,
     log,
     docsFile,

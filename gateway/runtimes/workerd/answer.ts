@@ -37,7 +37,7 @@ export type WorkerAnswer = {
 
 /** Creates the app of one request. It opens its own connections when they are needed. */
 export function openApp(
-  { databaseUrl, engines: urls, engineKeys, docs, relay, secret, adminKey, settings, log }: WorkerOptions,
+  { databaseUrl, engines: urls, engineKeys, docs, relay, secret, adminKey, readKey, settings, log }: WorkerOptions,
   isolate: Isolate,
 ) {
   const db = openRequestDatabase(databaseUrl);
@@ -75,6 +75,7 @@ export function openApp(
     engines,
     secret,
     adminKey,
+    readKey,
     settings,
     log,
     trials: new Trials((ids) => findTrials(db, ids)),

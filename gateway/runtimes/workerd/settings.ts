@@ -4,6 +4,7 @@ import { makeLog, type Log } from '../../../core/log.ts';
 import { TrialgateError } from '../../../core/errors.ts';
 import { ENGINE_KEY, readEngineKeys, type EngineKeys } from '../../engines/engine-keys.ts';
 import { WORKER_ENGINE_URL } from '../../engines/url-forms.ts';
+import { requireTwoKeys } from '../../http/auth.ts';
 import { isObject } from '../../json.ts';
 import {
   declarationOf,
@@ -28,6 +29,7 @@ export type WorkerOptions = {
   databaseUrl: string;
   secret: string;
   adminKey: string;
+  readKey: string | null;
   engines: string[];
   engineKeys: EngineKeys;
   /** If absent, the API's page has no files. */
@@ -64,6 +66,10 @@ const bindings = z.object({
     .optional(),
   TRIALGATE_SECRET: z.string('a secret: `wrangler secret put TRIALGATE_SECRET`').min(16, 'at least 16 characters'),
   TRIALGATE_ADMIN_KEY: z.string('a key: `wrangler secret put TRIALGATE_ADMIN_KEY`').min(8, 'at least 8 characters'),
+  TRIALGATE_READ_KEY: z
+    .string('a key: `wrangler secret put TRIALGATE_READ_KEY`')
+    .min(8, 'at least 8 characters')
+    .optional(),
   TRIALGATE_ENGINES: engineUrls,
   TRIALGATE_ENGINE_KEYS: engineKeys,
   TRIALGATE_LOG_FORMAT: z.enum(['auto', 'text', 'json'], 'auto, text or json').default('auto'),
@@ -100,14 +106,17 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
     RELAY: objects,
     TRIALGATE_SECRET: secret,
     TRIALGATE_ADMIN_KEY: adminKey,
+    TRIALGATE_READ_KEY: readKey = null,
     TRIALGATE_ENGINES: engines,
     TRIALGATE_ENGINE_KEYS: keys,
     TRIALGATE_LOG_FORMAT: format,
   } = bound.data;
+  requireTwoKeys(adminKey, readKey);
   return {
     databaseUrl: HYPERDRIVE.connectionString,
     secret,
     adminKey,
+    readKey,
     engines,
     engineKeys: readEngineKeys(keys, (name) => (typeof given[name] === 'string' ? given[name] : null)),
     docs,
