@@ -28,8 +28,13 @@ const holdsReadKey = ({ readKey = null }: Keys, headers: Headers): boolean =>
 export const mayRead = (deps: Keys, headers: Headers): boolean =>
   holdsReadKey(deps, headers) || holdsAdminKey(deps, headers);
 
-/** @throws TrialgateError when the key that only reads is the one that may do everything */
+/** @throws TrialgateError when the key that only reads is the one that may do everything, or is the only key */
 export function requireTwoKeys(adminKey: string | null, readKey: string | null): void {
+  if (readKey !== null && adminKey === null)
+    throw new TrialgateError(
+      'bad_input',
+      'read_key: without admin_key any program of this machine may change everything, with no key at all: set admin_key too',
+    );
   if (readKey !== null && readKey === adminKey)
     throw new TrialgateError('bad_input', 'read_key: expected another key than admin_key, which may change everything');
 }

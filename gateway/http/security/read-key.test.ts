@@ -122,11 +122,30 @@ test('the read-only key changes nothing and opens no call of the model', async (
 
 test('what the read-only key reads has no key: no trial’s, and none that a person wrote into a run file', async () => {
   const trial = await gateway.trial({ runId: 'with-keys' });
-  const secrets = ['sk-of-an-agent', 'a-password'];
+  const secrets = [
+    'sk-of-an-agent',
+    'a-password',
+    'sk-of-a-judge',
+    'sk-of-a-command',
+    'sk-of-a-query',
+    'sk-of-a-job',
+    'its@end',
+  ];
   const config = {
     model: 'm',
-    agents: [{ name: 'own', command: ['run'], env: { OTHER_KEY: 'sk-of-an-agent' } }],
-    loggers: [{ name: 'mlflow', tracking_uri: 'http://someone:a-password@host:5000' }],
+    agents: [
+      {
+        name: 'own',
+        command: ['run', '--api-key', 'sk-of-a-command', '--token=sk-of-a-command', '-c', 'x --secret sk-of-a-command'],
+        env: { OTHER_KEY: 'sk-of-an-agent' },
+      },
+    ],
+    reward: {
+      function: 'judge.py:judge',
+      options: { api_key: 'sk-of-a-judge', url: 'http://h/?token=sk-of-a-query&n=1', max_tokens: 5 },
+    },
+    sandbox: { kind: 'slurm', options: ['--export=JUDGE_KEY=sk-of-a-job', '--qos=high'] },
+    loggers: [{ name: 'mlflow', tracking_uri: 'http://someone:a-password-with-its@end@host:5000' }],
   };
   await gateway.db
     .insert(runs)
@@ -136,7 +155,18 @@ test('what the read-only key reads has no key: no trial’s, and none that a per
   const shown = await read('/runs/with-keys', READ_KEY);
   expect(JSON.parse(shown).config).toEqual({
     model: 'm',
-    agents: [{ name: 'own', command: ['run'], env: { OTHER_KEY: '[hidden]' } }],
+    agents: [
+      {
+        name: 'own',
+        command: ['run', '--api-key', '[hidden]', '--token=[hidden]', '-c', 'x --secret [hidden]'],
+        env: { OTHER_KEY: '[hidden]' },
+      },
+    ],
+    reward: {
+      function: 'judge.py:judge',
+      options: { api_key: '[hidden]', url: 'http://h/?token=[hidden]&n=1', max_tokens: 5 },
+    },
+    sandbox: { kind: 'slurm', options: ['--export=JUDGE_KEY=[hidden]', '--qos=high'] },
     loggers: [{ name: 'mlflow', tracking_uri: 'http://[hidden]@host:5000' }],
   });
   expect(JSON.parse(await read('/runs/with-keys', ADMIN_KEY)).config).toEqual(config);
@@ -155,12 +185,18 @@ test('with the read-only key `/metrics` shows how trials ended, for a Prometheus
   expect(await read.text()).toContain('trialgate_attempts');
 });
 
-test('a gateway refuses a read-only key that is the admin key', async ({ skip }) => {
+test('a gateway refuses a read-only key that is the admin key, and one without an admin key, where no key protects anything', async ({
+  skip,
+}) => {
   skip(IN_WORKERD, 'runtimes/workerd/settings.test.ts has it for a Worker');
   const options = { host: '127.0.0.1', port: 0, engines: [], databaseUrl: gateway.postgres.url, secret: SECRET };
   await expect(startGateway({ ...options, adminKey: ADMIN_KEY, readKey: ADMIN_KEY })).rejects.toMatchObject({
     code: 'bad_input',
     message: expect.stringContaining('another key than admin_key'),
+  });
+  await expect(startGateway({ ...options, adminKey: null, readKey: READ_KEY })).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringContaining('set admin_key too'),
   });
 });
 
