@@ -1,4 +1,4 @@
-import type { Command } from 'commander';
+import { Option, type Command } from 'commander';
 import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
@@ -7,7 +7,9 @@ export function register(root: Command): void {
       'start everything and keep it running in the foreground until a signal; `up` runs this in the background',
     )
     .addHelpText('after', '\nExample:\n  $ npx trialgate supervise')
-    .action(async (_options: unknown, command: Command) => {
+    // `up` says that its output is a file of the deployment.
+    .addOption(new Option('--into-file').hideHelp())
+    .action(async ({ intoFile = false }: { intoFile?: boolean }, command: Command) => {
       const { config, configuredModel, origins } = await settingsOf(command);
       const [
         { runSupervisorInForeground, stackLog },
@@ -21,8 +23,7 @@ export function register(root: Command): void {
         import('../exit.ts'),
       ]);
       const signal = shutdownSignal();
-      // `up` writes it into a file.
-      const format = process.stderr.isTTY ? logFormatOf(config) : fileLogFormatOf(config);
+      const format = intoFile ? fileLogFormatOf(config) : logFormatOf(config);
       const onChange = stackLog(processLog('supervisor', format));
       await runSupervisorInForeground({ config, configuredModel, origins, onChange }, signal).catch(
         (error: unknown) => {
