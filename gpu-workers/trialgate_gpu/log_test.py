@@ -85,6 +85,35 @@ def test_whatever_text_others_send_a_line_stays_one_line_of_bounded_length(writt
         assert not any(character in words for character in "\n\r\x1b\x00\x9b\u2028\u2029")
 
 
+def failed_with(text):
+    try:
+        raise ValueError(text)
+    except ValueError:
+        log.exception("failed")
+        return TextFormatter().format(logging.makeLogRecord({"msg": "failed", "exc_info": sys.exc_info()}))
+
+
+def test_a_stack_has_no_control_characters_and_has_its_frames_whatever_the_length_of_the_message(written):
+    for text in ("reply:\n  \x1b[2J\x1b]0;owned\x07\x9b", "x" * 50_000):
+        in_text = failed_with(text)
+        stack = records(written)[-1]["stack"]
+        for shown in (stack, in_text):
+            assert "in failed_with" in shown and "ValueError" in shown
+            assert not any(character in shown for character in "\r\x1b\x07\x00\x9b\u2028\u2029")
+        assert len(stack) < 2 * LONGEST
+
+
+def test_a_line_in_text_has_the_time_in_utc_the_level_and_the_run():
+    record = logging.makeLogRecord({"msg": "x", "levelname": "WARNING", "created": 1796000000.5})
+    with about_run("run"):
+        assert TextFormatter().format(record) == "2026-11-30T00:53:20.500Z WARNING x [run run]"
+
+
+def test_what_a_library_calls_error_of_a_line_may_be_anything(written):
+    log.warning("x", extra={"error": ValueError("y")})
+    assert records(written)[0]["error"] == "y"
+
+
 def test_the_worker_writes_json_when_its_variable_asks_for_it(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "trialgate_gpu", "--metrics-address", "192.0.2.1:1", "--home", str(tmp_path)],
