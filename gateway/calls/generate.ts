@@ -152,7 +152,7 @@ export class Generation {
     );
     reportLeftOut(
       this.#deps,
-      this.#call.trial.id,
+      this.#call.trial,
       fresh.map(({ feature, messageIndex }) => ({ at: `messages.${messageIndex}`, value: { type: feature } })),
     );
   }

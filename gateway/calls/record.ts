@@ -84,7 +84,9 @@ export class Recording {
       this.#recordLast(progress, { status, httpStatus: failure.status, ...endedFor(failure), fault }),
     );
     const recorded = recording.then(
-      (refused) => refused && log(`call ${call.id} ended ${status} and is not recorded: ${refused.message}`, about),
+      (refused) =>
+        refused &&
+        log(`call ${call.id} ended ${status} and is not recorded: ${refused.message}`, { ...about, level: 'warning' }),
       (error: unknown) =>
         log(`call ${call.id} of trial ${call.trial.id} ended ${status}, unrecorded: ${String(error)}`, {
           ...about,
@@ -185,7 +187,7 @@ export class Recording {
   }
 
   async #remembered(record: CallRecord): Promise<'recorded' | 'refused'> {
-    const verdict = await this.#deps.recorder.record(record);
+    const verdict = await this.#deps.recorder.record(record, this.#call.trial.runId);
     if (verdict === 'recorded') this.#deps.conversations.add(this.#call.request.conversation, record);
     return verdict;
   }
@@ -198,7 +200,7 @@ export class Recording {
   }
 
   #countCompleted(record: CallRecord): void {
-    reportConstrained(this.#deps, record);
+    reportConstrained(this.#deps, this.#call.trial, record);
     const { engine, stream, startedAt, firstTokenAt, endedAt, choices } = record;
     const tokens = choices.reduce((sum, { completionTokenIds }) => sum + (completionTokenIds?.length ?? 0), 0);
     const afterFirst = stream && firstTokenAt ? endedAt.getTime() - firstTokenAt.getTime() : 0;

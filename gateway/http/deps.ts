@@ -60,5 +60,8 @@ export type GatewayEnv = {
     delivered?: () => Promise<boolean>;
   };
   /** Facts that are known about a request while it is answered. A refusal is recorded with them. */
-  Variables: { trial?: { id: string; attempt: number }; body?: { size: number; digest: Uint8Array } };
+  Variables: {
+    trial?: { id: string; attempt: number; runId?: string | null };
+    body?: { size: number; digest: Uint8Array };
+  };
 };

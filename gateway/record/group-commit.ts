@@ -24,6 +24,7 @@ export type GroupCommitOptions = {
 
 type Entry = {
   call: CallRecord;
+  runId: string | null;
   settle: (verdict: 'recorded' | 'refused' | Error) => void;
   late: boolean;
   tried: boolean;
@@ -44,7 +45,7 @@ export class GroupCommit implements Recorder {
     this.#options = options;
   }
 
-  record(call: CallRecord): Promise<'recorded' | 'refused'> {
+  record(call: CallRecord, runId: string | null = null): Promise<'recorded' | 'refused'> {
     const { waitMs, maxQueued = 4096, maxHeldBytes = 256 * 2 ** 20 } = this.#options;
     if (this.#queue.length >= maxQueued || this.#heldBytes >= maxHeldBytes) return Promise.reject(storeUnavailable());
     let held = call.size ?? 0;
@@ -52,6 +53,7 @@ export class GroupCommit implements Recorder {
     const { promise, resolve, reject } = Promise.withResolvers<'recorded' | 'refused'>();
     const entry: Entry = {
       call,
+      runId,
       late: false,
       tried: false,
       settle: (verdict) => {
@@ -88,8 +90,8 @@ export class GroupCommit implements Recorder {
       this.#queue.splice(queued, 1);
       if (entry.tried) this.#orphans.push(entry.call.id);
     }
-    const { call } = entry;
-    this.#options.log(`call ${call.id} of trial ${call.trialId} could not be recorded in time`, aboutLost(call));
+    const { call, runId } = entry;
+    this.#options.log(`call ${call.id} of trial ${call.trialId} could not be recorded in time`, aboutLost(call, runId));
     entry.settle(storeUnavailable());
   }
 
@@ -135,10 +137,10 @@ export class GroupCommit implements Recorder {
       } else if (group.length > 1) {
         for (const entry of group) await this.#commit([entry]);
       } else {
-        for (const { call, settle } of group) {
+        for (const { call, runId, settle } of group) {
           this.#options.log(
             `call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`,
-            aboutLost(call),
+            aboutLost(call, runId),
           );
           settle(error instanceof Error ? error : new Error(String(error)));
         }
@@ -166,8 +168,9 @@ export class GroupCommit implements Recorder {
 }
 
 /** What the log says of a call that was answered, or would have been, and has no record. */
-export const aboutLost = ({ id, trialId }: CallRecord): LogFields => ({
+export const aboutLost = ({ id, trialId }: CallRecord, runId: string | null): LogFields => ({
   level: 'error',
+  run_id: runId ?? undefined,
   trial_id: trialId,
   call_id: id,
 });
