@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { failureFields, makeLog, type LogFields, type LogFormat } from './log.ts';
+import { failureFields, makeLog, textOf, type LogFields, type LogFormat } from './log.ts';
 import { logRecord } from './log-record.ts';
 import { TrialgateError } from './errors.ts';
 
@@ -19,7 +19,7 @@ test(`the schema file of a log's records, which Python's tests read too, is that
   await expect(`${JSON.stringify(z.toJSONSchema(logRecord), null, 2)}\n`).toMatchFileSnapshot(SCHEMA);
 });
 
-test('a line in JSON is a record of the schema, and one in text has the time, the process and the same words', () => {
+test('a line in JSON is a record of the schema, and one in text has the time, the process, the level, the same words, and the run and the trial if they do not name it', () => {
   const trace_id = '4bf92f3577b34da6a3ce929d0e0e4736';
   const fields = { level: 'warning', run_id: 'r', trial_id: 'r-0.1-2-3', call_id: 'c', trace_id } as const;
   expect(logRecord.parse(JSON.parse(written('json', 'a call failed', fields)))).toEqual({
@@ -30,7 +30,10 @@ test('a line in JSON is a record of the schema, and one in text has the time, th
     message: 'a call failed',
   });
   expect(logRecord.parse(JSON.parse(written('json', 'listening'))).level).toBe('info');
-  expect(written('text', 'a call failed', fields)).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z gateway: a call failed$/);
+  expect(written('text', 'a call failed', fields)).toMatch(
+    /^\d{4}-\d\d-\d\dT[\d:.]+Z gateway: WARNING: a call failed \[run r, trial r-0\.1-2-3\]$/,
+  );
+  expect(written('text', 'run r is over', { run_id: 'r' })).toMatch(/gateway: run r is over$/);
 });
 
 test('a failure’s line has its code, or its class, and its stack: in text on lines that are set in', () => {
@@ -45,6 +48,16 @@ test('a failure’s line has its code, or its class, and its stack: in text on l
   expect(first).toMatch(/gateway: no$/);
   expect(rest.length).toBeGreaterThan(0);
   for (const line of rest) expect(line).toMatch(/^ {4}at /);
+});
+
+test('a failure’s stack has its frames whatever the length of its message, and the causes, also those of a failure of many', () => {
+  const cause = new AggregateError([new RangeError('the port is closed')], 'x'.repeat(20_000));
+  const { stack = '' } = failureFields(new Error(`select ${'y'.repeat(20_000)}`, { cause }));
+  expect(stack.length).toBeLessThan(8_000);
+  expect(stack.split('\n').filter((line) => line.includes('log-record.test.ts')).length).toBeGreaterThanOrEqual(3);
+  expect(stack).toMatch(
+    /^Error: select y+\n {4}at [^]*\n {4}caused by AggregateError: x+\n[^]*\n {4}caused by RangeError: the port is closed\n/,
+  );
 });
 
 const HOSTILE = [
@@ -69,5 +82,10 @@ test.each(HOSTILE)('whatever text others send, a line stays one line of bounded 
     expect(withStack.length).toBeLessThan(60_000);
     if (format === 'json') logRecord.parse(JSON.parse(withStack));
     else for (const more of withStack.split('\n').slice(1)) expect(more).toMatch(/^ {4}/);
+    // What another program wrote into a stack is shown to people too.
+    // oxlint-disable-next-line no-control-regex
+    expect(textOf({ level: 'info', message: text, stack: text })).not.toMatch(
+      /[\r\u001b\u0080-\u009f\u2028\u2029\u0000]/,
+    );
   }
 });

@@ -2,7 +2,7 @@ import { Option, type Command } from 'commander';
 import { LOG_LEVELS, type LogLevel } from '../../core/log-record.ts';
 import { addSettings, settingsOf } from '../options.ts';
 
-type Options = { lines: string; follow?: boolean; level?: LogLevel; json?: boolean };
+type Options = { lines: string; follow?: boolean; run?: string; level?: LogLevel; json?: boolean };
 
 export function register(root: Command): void {
   addSettings(root.command('logs'), ['home'])
@@ -13,6 +13,7 @@ export function register(root: Command): void {
     .description("print the components' logs, in the order of time")
     .addOption(new Option('-n, --lines <count>', 'number of last lines of each log').default('40'))
     .option('-f, --follow', 'print new lines until interrupted')
+    .option('--run <run>', 'lines about this run, also with a component; with -f also one that has no line yet')
     .addOption(new Option('--level <level>', 'lines of this level and of more severe ones').choices(LOG_LEVELS))
     .option('--json', 'print each line as a record: time, level, process, message, run_id, trial_id, …')
     .addHelpText(
@@ -25,7 +26,7 @@ export function register(root: Command): void {
         import('../supervisor/show-logs.ts'),
         import('../signals.ts'),
       ]);
-      const { lines, level, follow = false, json = false } = options;
-      await showLogs(config.home, { name, lines, follow, level, json }, shutdownSignal());
+      const { lines, run, level, follow = false, json = false } = options;
+      await showLogs(config.home, { name, run, lines, follow, level, json }, shutdownSignal());
     });
 }

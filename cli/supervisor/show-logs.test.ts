@@ -1,4 +1,4 @@
-import { appendFileSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test, vi } from 'vitest';
@@ -152,6 +152,113 @@ test('`logs RUN --follow` shows new lines about the run, whole ones, also of a c
     end.abort();
     await following;
   }
+});
+
+test('a line that is longer than usual counts as one, and so does one with bars of progress', async () => {
+  const long = record(1, 'gateway', 'x'.repeat(7_000));
+  const home = logsOf({ 'gateway.log': [record(0, 'gateway', 'first'), long], 'vllm.log': ['a', '10 %\r20 %\r30 %'] });
+  expect(await shown(home, { name: 'gateway', lines: '1' })).toEqual([expect.stringContaining('xxx')]);
+  expect(await shown(home, { name: 'gateway', lines: '2' })).toHaveLength(2);
+  expect(await shown(home, { name: 'vllm', lines: '1' })).toEqual(['10 % 20 % 30 %']);
+});
+
+test('nothing that a log has in it reaches the terminal as a control character', async () => {
+  const evil = '\u001b[2J\u001b]0;owned\u0007\u009b';
+  const stack = `Error: x\n  ${evil}`;
+  const home = logsOf({
+    'gpu-worker.log': [JSON.stringify({ ...JSON.parse(record(1, 'gpu-worker', 'failed')), message: evil, stack })],
+    'vllm.log': [`10:00 ${evil}\tx`],
+  });
+  for (const options of [{}, { json: true }, { name: 'vllm' }])
+    // oxlint-disable-next-line no-control-regex
+    expect((await shown(home, options)).join('\n')).not.toMatch(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/);
+});
+
+test('a line that is being written when `logs --follow` begins is shown once, whole', async () => {
+  const home = logsOf({ 'gateway.log': [record(1, 'gateway', 'begins')] });
+  const gateway = join(home, 'logs/gateway.log');
+  const next = record(2, 'gateway', 'is whole');
+  appendFileSync(gateway, next.slice(0, 40));
+  const end = new AbortController();
+  const lines = printed();
+  const following = showLogs(home, { lines: '40', follow: true, json: false }, end.signal);
+  try {
+    await until(() => lines.length > 0);
+    appendFileSync(gateway, `${next.slice(40)}\n`);
+    await until(() => lines.some((line) => line.endsWith('is whole')));
+    expect(lines.map((line) => line.split('Z ')[1])).toEqual(['begins', 'is whole']);
+  } finally {
+    end.abort();
+    await following;
+  }
+});
+
+test('a log that is begun anew while `logs --follow` runs loses no line of before', async () => {
+  const home = logsOf({ 'gateway.log': [record(1, 'gateway', 'begins'), record(2, 'gateway', 'more')] });
+  const gateway = join(home, 'logs/gateway.log');
+  const end = new AbortController();
+  const lines = printed();
+  const following = showLogs(home, { lines: '40', follow: true, json: false }, end.signal);
+  try {
+    await until(() => lines.length === 2);
+    // Between two looks at the log all of this is one step.
+    appendFileSync(gateway, `${record(3, 'gateway', 'last of before')}\n`);
+    renameSync(gateway, `${gateway}.1`);
+    writeFileSync(gateway, `${record(4, 'gateway', 'anew')}\n`);
+    await until(() => lines.length === 4);
+    expect(lines.map((line) => line.split('Z ')[1])).toEqual(['begins', 'more', 'last of before', 'anew']);
+  } finally {
+    end.abort();
+    await following;
+  }
+});
+
+test('`logs NAME --follow` of a mistyped name fails at once; `--run` waits for a run of which no line is known', async () => {
+  const home = deployment();
+  await expect(shown(home, { name: 'gatway', follow: true })).rejects.toThrow(
+    /no log of gatway .*gateway.*--follow --run gatway/,
+  );
+  await expect(shown(home, { name: 'gatway', run: 'first' })).rejects.toThrow(/no log of gatway/);
+  expect(await shown(home, { name: 'gateway', run: 'first', level: 'warning' })).toHaveLength(1);
+  // A run without a line of the level is known all the same.
+  expect(await shown(home, { name: 'first-2', level: 'error' })).toEqual([]);
+  vi.spyOn(console, 'error').mockImplementation(() => {});
+  onTestFinished(() => void vi.mocked(console.error).mockRestore());
+  await showLogs(home, { run: 'later', lines: '1', follow: true, json: false }, AbortSignal.abort());
+  expect(console.error).toHaveBeenCalledWith('no line is about run later yet');
+});
+
+test('`--level` also finds the lines of before the log was begun anew, and `--json` tells gateways apart', async () => {
+  const home = logsOf({
+    'gateway-2.log.1': [record(1, 'gateway', 'old', { level: 'error' })],
+    'gateway-2.log': [record(2, 'gateway', 'new', { level: 'error' })],
+    'gateway.log': [],
+  });
+  const lines = await shown(home, { level: 'error', json: true });
+  expect(
+    lines.map((line) => logRecord.parse(JSON.parse(line))).map(({ process, message }) => [process, message]),
+  ).toEqual([
+    ['gateway-2', 'old'],
+    ['gateway-2', 'new'],
+  ]);
+});
+
+test('the reason why a process ended is its errors before lines that only name one, with what failed', () => {
+  const failed = {
+    level: 'error',
+    stack: 'Traceback (most recent call last):\n  File "x"\nZeroDivisionError: by zero',
+  } as const;
+  expect(
+    errorSummary([
+      record(1, 'gpu-worker', 'connects again after an error'),
+      record(2, 'gpu-worker', 'trainStep failed', failed),
+      record(3, 'gpu-worker', 'stopping'),
+    ]),
+  ).toBe('trainStep failed: ZeroDivisionError: by zero');
+  expect(errorSummary([record(1, 'gateway', 'after an error'), 'error: the port is taken'])).toBe(
+    'error: the port is taken',
+  );
+  expect(errorSummary([record(1, 'gateway', 'after an error'), record(2, 'gateway', 'x')])).toBe('after an error');
 });
 
 test('the reason why a process ended is made of its records’ messages', () => {
