@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { logRecord } from '../core/log-record.ts';
 import { KubernetesApiServer } from '../tests/support/fakes/kubernetes-api-server.ts';
 import { writeCheckpoint } from '../tests/support/harness/checkpoints.ts';
 import { GatewayProcess } from '../tests/support/harness/gateway-process.ts';
@@ -91,6 +92,59 @@ test('a gateway that starts without an admin key prints that its session routes 
   expect(String(line)).toMatch(
     /listening on http:\/\/127\.0\.0\.1:\d+, 1 engine\(s\); without an admin key, its session routes are open to this machine/,
   );
+});
+
+test('with `--log-format json` every line that a gateway prints is a record, and that of a failed call names its run, trial, call and trace, and no key', async () => {
+  const [adminKey, secret = ''] = ['the admin key', rest[1]];
+  // The run has no engine, for which its call waits.
+  const flags = ['--port', '0', '--database-url', postgres.url, '--log-format', 'json', '--hold-seconds', '0.2'];
+  const child = spawn(process.execPath, [INSTALLS.main, 'gateway', ...flags, ...rest], {
+    cwd: tmpdir(),
+    env: { PATH: process.env['PATH'], TRIALGATE_ADMIN_KEY: adminKey },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const exited = once(child, 'exit');
+  let said = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (data: Buffer) => void (said += data.toString()));
+  try {
+    const address = () => /listening on (http:[\d.:/]+)/.exec(said)?.[1];
+    await until(() => address() !== undefined);
+    const url = address() ?? '';
+    const opened = await fetch(`${url}/sessions/a-trial`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${adminKey}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ run_id: 'a-run' }),
+    });
+    const { api_key: key }: { api_key: string } = await opened.json();
+    const trace = '4bf92f3577b34da6a3ce929d0e0e4736';
+    const call = await fetch(`${url}/a-trial/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}`, traceparent: `00-${trace}-00f067aa0ba902b7-01` },
+      body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'x' }] }),
+    });
+    expect(call.ok).toBe(false);
+    await call.text();
+    child.kill('SIGTERM');
+    await exited;
+    const records = said
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => logRecord.parse(JSON.parse(line)));
+    expect(records[0]).toMatchObject({ level: 'info', process: 'gateway', pid: child.pid });
+    expect(records.filter(({ trial_id: trial }) => trial === 'a-trial')).toContainEqual(
+      expect.objectContaining({
+        level: 'warning',
+        run_id: 'a-run',
+        call_id: expect.any(String),
+        trace_id: trace,
+        error: expect.any(String),
+      }),
+    );
+    for (const each of [adminKey, key, secret]) expect(said).not.toContain(each);
+  } finally {
+    child.kill('SIGKILL');
+  }
 });
 
 test('`trialgate gateway` ends with the exit code for bad input when the gateway, bundled into one file, refuses its settings', async () => {

@@ -11,13 +11,17 @@ import { MemoryGate } from '../activities/sandbox/memory-gate.ts';
 import { startsOfHost } from '../activities/sandbox/starts.ts';
 import { sweepSandboxes } from '../activities/sandbox/sweep-sandboxes.ts';
 import { WarmSandboxes } from '../activities/sandbox/warm/warm-sandboxes.ts';
+import type { Log, LogFormat } from '../core/log.ts';
 import { TrialgateError } from '../core/errors.ts';
 import { openDatabase, type Database } from '../store/database.ts';
+import { aboutActivity, followActivity } from './activity-log.ts';
 import { followRuns } from './log/follow-runs.ts';
 import { makePrivate } from './private-folder.ts';
+import { processLog } from './process-log.ts';
 import { registerSearchAttributes } from './search-attributes.ts';
 import { sandboxSlotOptions } from './sandbox-slots.ts';
 import { SANDBOX_QUEUE, TASK_QUEUE } from '../core/task-queues.ts';
+import { temporalLogger } from './temporal-logger.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
 const LOGGERS_END_MS = 5_000;
@@ -39,13 +43,17 @@ export type WorkerSettings = {
   waitForMemory: boolean;
   /** Where it answers Prometheus, as `IP:port`; null for nowhere. */
   metricsAddress: string | null;
+  logFormat: LogFormat;
 };
 
 /** Runs workflows, activities or both until `signal` aborts. Then activities get a few seconds to end before they are cancelled. */
 export async function runWorker(settings: WorkerSettings, signal: AbortSignal): Promise<void> {
+  const name =
+    settings.only === undefined ? 'worker' : `${settings.only === 'workflows' ? 'workflow' : 'activity'}-worker`;
+  const log = processLog(name, settings.logFormat, aboutActivity);
   if (settings.only !== 'workflows') requireBubblewrap(await isolation(), settings.unsandboxed);
   makePrivate(settings.home);
-  installRuntime(settings.metricsAddress);
+  installRuntime(settings.metricsAddress, settings.logFormat === 'json' ? log : null);
   const connection = await connect(settings.temporalAddress, signal);
   const clientConnection = await Connection.connect({ address: settings.temporalAddress });
   const client = new Client({ connection: clientConnection });
@@ -67,7 +75,7 @@ export async function runWorker(settings: WorkerSettings, signal: AbortSignal): 
     if (signal.aborted) return;
     if (settings.only !== 'workflows')
       logging = followRuns(
-        { db: forLoggers, home: settings.home, report: (line) => console.log(line) },
+        { db: forLoggers, home: settings.home, report: (line) => console.warn(line) },
         AbortSignal.any([signal, ended.signal]),
       ).catch((error: unknown) => console.error('the loggers ended:', error));
     await Promise.all(workers.map((worker) => worker.run()));
@@ -84,13 +92,10 @@ export async function runWorker(settings: WorkerSettings, signal: AbortSignal): 
 }
 
 /** @throws TrialgateError when the address for Prometheus is taken or is none of this machine */
-function installRuntime(metricsAddress: string | null): void {
-  const logger = new DefaultLogger('WARN');
-  if (metricsAddress === null) {
-    Runtime.install({ logger, shutdownSignals: [] });
-    return;
-  }
-  const metrics = {
+function installRuntime(metricsAddress: string | null, log: Log | null): void {
+  // The native part of the SDK writes lines of its own, unless they are forwarded.
+  const logging = log && ({ filter: { core: 'WARN', other: 'ERROR' }, forward: {} } as const);
+  const metrics = metricsAddress !== null && {
     prometheus: {
       bindAddress: metricsAddress,
       countersTotalSuffix: true,
@@ -99,7 +104,11 @@ function installRuntime(metricsAddress: string | null): void {
     },
   };
   try {
-    Runtime.install({ logger, shutdownSignals: [], telemetryOptions: { metrics } });
+    Runtime.install({
+      logger: log ? temporalLogger(log) : new DefaultLogger('WARN'),
+      shutdownSignals: [],
+      telemetryOptions: { ...(logging && { logging }), ...(metrics && { metrics }) },
+    });
   } catch (error) {
     throw new TrialgateError(
       'bad_input',
@@ -134,10 +143,12 @@ async function optionsOf(
       sandboxes,
       graders,
     });
+    const interceptors = { activity: [followActivity] };
     const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
     options.push({
       ...shared,
       ...heartbeats,
+      interceptors,
       taskQueue: TASK_QUEUE,
       activities: general,
       maxConcurrentActivityTaskExecutions: 2000,
@@ -145,6 +156,7 @@ async function optionsOf(
     options.push({
       ...shared,
       ...heartbeats,
+      interceptors,
       taskQueue: SANDBOX_QUEUE,
       activities: sandbox,
       ...sandboxSlotOptions(sandboxes.slots, sandboxesPerSecond, waitForMemory ? new MemoryGate() : null),
@@ -152,6 +164,7 @@ async function optionsOf(
     options.push({
       ...shared,
       ...heartbeats,
+      interceptors,
       taskQueue: hostQueue,
       activities: host,
       maxConcurrentActivityTaskExecutions: 2 * maxSandboxes,

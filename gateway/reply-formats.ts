@@ -1,3 +1,4 @@
+import type { Log } from '../core/log.ts';
 import { stringifyExact } from '../core/exact-json.ts';
 
 /** Returns a JSON reply. Its headers stay a plain object, with which the Node server is much faster than with a `Headers`. */
@@ -7,7 +8,7 @@ export const jsonReply = (body: unknown, headers: Record<string, string>, status
 type Connection = {
   /** Breaks the connection, for a runtime in which a body that ends with an error does not. */
   cut: (() => void) | undefined;
-  log: (line: string) => void;
+  log: Log;
 };
 
 /** Streams values as they come, one a line. An error before the first line is thrown; later it breaks the connection. */
@@ -23,7 +24,7 @@ export async function jsonLines(values: AsyncGenerator<unknown>, { cut, log }: C
           controller.enqueue(encoder.encode(`${stringifyExact(next.value)}\n`));
           next = null;
         } catch (error) {
-          log(`an export broke off: ${error instanceof Error ? error.message : String(error)}`);
+          log(`an export broke off: ${error instanceof Error ? error.message : String(error)}`, { level: 'warning' });
           if (!cut) throw error;
           cut();
           controller.close();

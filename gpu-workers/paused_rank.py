@@ -3,12 +3,13 @@
 The folder of TRIALGATE_HOLD may have a file `RANK-PHASE`. A rank that comes to this phase writes its process id into
 `held` there and waits, so that a test can end it at that place. A file
 `RANK-bug`, `RANK-key` or `RANK-memory` makes the rank's next step raise that error, `RANK-disk` the next file that it
-writes. `largest-file` has the bytes after which weights go into another file.
+writes, and `RANK-warn` makes it write a line into its log. `largest-file` has the bytes after which weights go into another file.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
 from os import posix_fallocate
@@ -46,6 +47,8 @@ def fail() -> None:
     ):
         if asked(fault):
             raise error
+    if asked("warn"):
+        logging.warning("is slow")
     if asked("memory"):
         # More than an address space has.
         torch.empty(1 << 60)

@@ -11,9 +11,11 @@ const SETTINGS = [
   'gateway_host',
   'database_url',
   'admin_key',
+  'read_key',
   'secret',
   'home',
   'engine_keys',
+  'log_format',
   ...DISCOVERY_KEYS,
   ...GATEWAY_KEYS,
 ] as const;
@@ -56,6 +58,7 @@ export function register(root: Command): void {
         { connectionsOf },
         { engineKeysOf },
         { INSTALLS, homeFolders },
+        { processLog, logFormatOf },
       ] = await Promise.all([
         import('../load-gateway.ts').then(({ loadGateway }) => loadGateway()),
         import('../config/schema.ts'),
@@ -63,7 +66,9 @@ export function register(root: Command): void {
         import('../config/connections.ts'),
         import('../config/engine-keys.ts'),
         import('../folders.ts'),
+        import('../process-log.ts'),
       ]);
+      const log = processLog('gateway', logFormatOf(config));
       const { relayAddress: given } = options;
       const relayAddress = given === undefined ? undefined : valid('--relay-address', httpUrl.safeParse(given));
       const secret = config.secret ?? secretsOf(config.home).secret;
@@ -83,12 +88,14 @@ export function register(root: Command): void {
             ...discoveryOf(config),
             databaseUrl,
             adminKey,
+            readKey: config.read_key ?? null,
             secret,
             relayAddress,
             settings: settingsFrom(config),
             page: INSTALLS.page,
             checkpoints: homeFolders(config.home).checkpoints,
             heavyThread: new URL('../heavy-thread.ts', import.meta.url),
+            log,
           },
           signal,
         );

@@ -6,7 +6,7 @@ import { addSettings, settingsOf, valid } from '../options.ts';
 type Options = { gateway: string; engine: string; id?: string; checkpoints?: string };
 
 export function register(root: Command): void {
-  addSettings(root.command('relay-worker'), ['admin_key', 'engine_keys'])
+  addSettings(root.command('relay-worker'), ['admin_key', 'engine_keys', 'log_format'])
     .description('dial a gateway from a machine that it cannot reach, and serve its calls with the engine here')
     .requiredOption('--gateway <url>', 'the gateway, which must run with --engine relay')
     .requiredOption(
@@ -35,6 +35,7 @@ export function register(root: Command): void {
         { workerId },
         { engineKeysOf },
         { runRelayWorker },
+        { processLog, logFormatOf },
         { shutdownSignal },
       ] = await Promise.all([
         settingsOf(command),
@@ -42,6 +43,7 @@ export function register(root: Command): void {
         import('../../gateway/relay/hello.ts'),
         import('../config/engine-keys.ts'),
         import('../../gateway/runtimes/node/relay-worker.ts'),
+        import('../process-log.ts'),
         import('../signals.ts'),
       ]);
       const engine = valid('--engine', engineUrl.safeParse(options.engine));
@@ -54,7 +56,7 @@ export function register(root: Command): void {
           adminKey: config.admin_key ?? null,
           // An empty variable names no folder: it would mean the current one.
           checkpoints: options.checkpoints ? path.resolve(options.checkpoints) : undefined,
-          log: (line) => console.error(`${new Date().toISOString()} relay worker: ${line}`),
+          log: processLog('relay-worker', logFormatOf(config)),
         },
         shutdownSignal(),
       );

@@ -14,6 +14,7 @@ export function register(root: Command): void {
     'warm_sandboxes',
     'wait_for_memory',
     'metrics_address',
+    'log_format',
   ])
     .description('run workflows, activities or both in the foreground')
     .addOption(new Option('--only <part>', 'one of the two').choices(['workflows', 'activities']))
@@ -23,8 +24,9 @@ export function register(root: Command): void {
     )
     .action(async (options: { only?: 'workflows' | 'activities' }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ runWorker }, { connectionsOf }, { shutdownSignal }] = await Promise.all([
+      const [{ runWorker }, { logFormatOf }, { connectionsOf }, { shutdownSignal }] = await Promise.all([
         import('../worker.ts'),
+        import('../process-log.ts'),
         import('../config/connections.ts'),
         import('../signals.ts'),
       ]);
@@ -44,6 +46,7 @@ export function register(root: Command): void {
           warmSandboxes: config.warm_sandboxes,
           waitForMemory: config.wait_for_memory,
           metricsAddress: config.metrics_address ?? null,
+          logFormat: logFormatOf(config),
         },
         shutdownSignal(),
       );

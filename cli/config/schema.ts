@@ -55,6 +55,7 @@ export const deployment = z.strictObject({
   temporal_ui_port: port.min(1, 'a port (1 to 65535)').optional(),
   postgres_port: port,
   admin_key: z.string('text').min(8, 'at least 8 characters').optional(),
+  read_key: z.string('text').min(8, 'at least 8 characters').optional(),
   secret: z.string('text').min(16, 'at least 16 characters').optional(),
   engines: z.array(deploymentEngine, 'a list of engine URLs'),
   engine_keys: keyPlaces,
@@ -77,6 +78,7 @@ export const deployment = z.strictObject({
     )
     .refine((address) => portOf(address) >= 1 && portOf(address) <= 65_533, 'a port from 1 to 65533')
     .optional(),
+  log_format: z.enum(['auto', 'text', 'json'], 'auto, text or json'),
   engines_file: text.optional(),
   engines_kubernetes: text.optional(),
   engines_kubernetes_namespace: text
@@ -118,6 +120,7 @@ type OptionalKey =
   | 'gateway_url'
   | 'temporal_ui_port'
   | 'admin_key'
+  | 'read_key'
   | 'secret';
 
 export type Deployment = z.output<typeof deployment>;

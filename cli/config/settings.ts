@@ -49,6 +49,11 @@ export const SETTINGS = {
   temporal_ui_port: { about: "port of Temporal's web page; absent: no page", placeholder: 'PORT', from: 'number' },
   postgres_port: { about: 'port of PostgreSQL; 0: any free one', placeholder: 'PORT', default: 5433, from: 'number' },
   admin_key: { about: "key of the gateway's session routes; generated when absent", placeholder: 'KEY', secret: true },
+  read_key: {
+    about: 'a second key of the page and of the routes that read, which changes nothing; absent: there is none',
+    placeholder: 'KEY',
+    secret: true,
+  },
   secret: { about: "derives the agents' keys; generated when absent", placeholder: 'SECRET', secret: true },
   engines: {
     about: "engines that already run, in place of the deployment's own vLLM",
@@ -130,6 +135,12 @@ export const SETTINGS = {
     about:
       'address at which a worker answers Prometheus at /metrics; of a deployment, the workflow worker there, the activity worker and the GPU worker at the next two ports (default: nowhere)',
     placeholder: 'HOST:PORT',
+  },
+  log_format: {
+    about:
+      "form of the logs: text, json (a record a line), or auto: json in a deployment's log files, text of a process that you start yourself",
+    placeholder: 'FORMAT',
+    default: 'auto',
   },
   engines_file: {
     about:

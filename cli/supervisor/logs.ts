@@ -1,5 +1,9 @@
 import { closeSync, fstatSync, mkdirSync, openSync, readSync, renameSync, statSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import path from 'node:path';
+import { oneLine } from '../../core/one-line.ts';
+import type { LogRecord } from '../../core/log-record.ts';
+import { recordOfLine } from './read-log-line.ts';
 
 const ROTATE_AT_BYTES = 64 * 1024 * 1024;
 
@@ -34,9 +38,53 @@ export function lastLines(file: string, count: number, offset = 0): string[] {
   }
 }
 
-/** Returns a short reason for a process's end from its last lines, preferring lines that name an error. */
-export function errorSummary(lines: string[]): string {
-  const errors = lines.filter((line) => /error|fatal|panic|exception|cannot|could not|denied|no space/i.test(line));
-  const chosen = (errors.length ? errors : lines).slice(-3).map((line) => line.trim().slice(0, 300));
+/**
+ * Returns the whole lines of a log from byte `offset` on, and where they end. A log that is shorter than that was begun anew: first come the
+ * lines that were added to it before, now in `.1`.
+ */
+export async function readNewLines(file: string, offset: number): Promise<{ lines: string[]; end: number }> {
+  const size = statSync(file, { throwIfNoEntry: false })?.size;
+  // It is about to be begun anew.
+  if (size === undefined) return { lines: [], end: offset };
+  if (size >= offset) return readFrom(file, offset);
+  const older = await readFrom(`${file}.1`, offset).catch(() => ({ lines: [] }));
+  const { lines, end } = await readFrom(file, 0);
+  return { lines: [...older.lines, ...lines], end };
+}
+
+async function readFrom(file: string, offset: number): Promise<{ lines: string[]; end: number }> {
+  const handle = await open(file, 'r');
+  try {
+    const { size } = await handle.stat();
+    const added = Math.max(size - offset, 0);
+    const { bytesRead, buffer } = await handle.read({ buffer: Buffer.alloc(added), position: offset });
+    const length = buffer.subarray(0, bytesRead).lastIndexOf('\n') + 1;
+    const lines = buffer.subarray(0, length).toString('utf8').split('\n');
+    return { lines: lines.filter((line) => line.trim()), end: offset + length };
+  } finally {
+    await handle.close();
+  }
+}
+
+const ERROR_WORDS = /error|fatal|panic|exception|cannot|could not|denied|no space/i;
+
+/** Returns a short reason for a process's end from its last lines, preferring errors, and then lines that name one. */
+export function errorSummary(log: string[]): string {
+  const lines = log.map((line) => {
+    const record = recordOfLine(line);
+    const words = record ? wordsOf(record) : line;
+    const namesError = ERROR_WORDS.test(words);
+    return { words, namesError, isError: record ? record.level === 'error' : namesError };
+  });
+  const errors = lines.filter(({ isError }) => isError);
+  const named = errors.length > 0 ? errors : lines.filter(({ namesError }) => namesError);
+  const chosen = (named.length > 0 ? named : lines).slice(-3).map(({ words }) => oneLine(words.trim().slice(0, 300)));
   return chosen.join(' | ');
+}
+
+/** Returns a record's message, with what failed where only its stack says that. */
+function wordsOf({ message, stack = '' }: LogRecord): string {
+  // In a stack of Node's or of Python's this is the last line that is not set in.
+  const failure = stack.split('\n').findLast((line) => /^\S/.test(line)) ?? '';
+  return message.includes(failure.replace(/^[\w.]+: /, '')) ? message : `${message}: ${failure}`;
 }

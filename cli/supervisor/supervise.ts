@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { startStack, type Stack, type StackOptions } from './stack.ts';
+import type { Log } from '../../core/log.ts';
 import type { StackState } from './state.ts';
 
 /** Starts the stack, keeps it up until `signal` aborts, then stops it. @throws TrialgateError when it cannot start. */
@@ -17,17 +18,17 @@ export async function runSupervisorInForeground(
 }
 
 /** Writes the notes, and a line whenever a component's status changes. */
-export function stackLog(): (state: StackState) => void {
+export function stackLog(log: Log): (state: StackState) => void {
   const known = new Map<string, string>();
   let isNew = true;
   return ({ components, notes }) => {
-    if (isNew) for (const note of notes) console.log(`${new Date().toISOString()} note: ${note}`);
+    if (isNew) for (const note of notes) log(`note: ${note}`);
     isNew = false;
     for (const { name, status, process, detail } of components) {
       const text = `${name} ${status}${process ? ` (pid ${process.pid})` : ''}${detail ? `: ${detail}` : ''}`;
       if (known.get(name) === text) continue;
       known.set(name, text);
-      console.log(`${new Date().toISOString()} ${text}`);
+      log(text, status === 'failing' ? { level: 'warning' } : {});
     }
   };
 }

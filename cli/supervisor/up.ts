@@ -63,6 +63,7 @@ function spawnSupervisor({ config: { home }, flags, file }: Asked, logFile: stri
   const args = [
     INSTALLS.main,
     'supervise',
+    '--into-file',
     ...(file ? ['--config', file] : []),
     ...(model === undefined ? [] : ['--model', model]),
   ];

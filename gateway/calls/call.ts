@@ -1,3 +1,4 @@
+import type { LogFields } from '../../core/log.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { CallStatus } from '../../store/schema.ts';
 import { clientGone, Failure, toFailure } from '../failure.ts';
@@ -41,6 +42,18 @@ export class Call {
     this.reservation = reservation;
     this.id = reservation?.callId ?? crypto.randomUUID();
     counters.accepted += 1;
+  }
+
+  /** What a line of the log says of the call. */
+  get logged(): LogFields {
+    const { id: trial_id, runId: run_id } = this.trial;
+    const trace_id = this.request.traceparent?.split('-')[1];
+    return {
+      trial_id,
+      call_id: this.id,
+      ...(run_id === null ? {} : { run_id }),
+      ...(trace_id === undefined ? {} : { trace_id }),
+    };
   }
 
   /** Returns how far the call is. */

@@ -1,3 +1,4 @@
+import type { Log } from '../../core/log.ts';
 import type { Database } from '../../store/database.ts';
 import type { Conversations } from '../conversations/conversations.ts';
 import type { EnginePool } from '../engines/pool.ts';
@@ -22,7 +23,7 @@ export type CallDeps = {
   longCalls: LongCalls;
   settings: GatewaySettings;
   /** Writes one line for each failure. */
-  log: (line: string) => void;
+  log: Log;
   /** Aborts when the process must stop what is still running. */
   stopping: AbortSignal;
 };

@@ -100,7 +100,10 @@ export class Generation {
           error.fault = healthyErrors > 1 ? 'request' : 'engine';
         } else if (error instanceof Failure) throw error;
         else lease.replica.markUnavailable();
-        log(`call ${call.id}: engine ${url} failed: ${error instanceof Error ? error.message : String(error)}`);
+        log(`call ${call.id}: engine ${url} failed: ${error instanceof Error ? error.message : String(error)}`, {
+          ...call.logged,
+          level: 'warning',
+        });
       }
     }
   }
@@ -149,7 +152,7 @@ export class Generation {
     );
     reportLeftOut(
       this.#deps,
-      this.#call.trial.id,
+      this.#call.trial,
       fresh.map(({ feature, messageIndex }) => ({ at: `messages.${messageIndex}`, value: { type: feature } })),
     );
   }

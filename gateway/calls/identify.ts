@@ -24,7 +24,7 @@ export async function locate(deps: CallDeps, now: TrialNow, request: IdentifiedR
   const state = await deps.conversations.find({ ...now, trialId: now.id }, conversation);
   reportLeftOut(
     deps,
-    now.id,
+    now,
     leftOut.filter((_, i) => !state.known.has(outline.lists.left_out?.[i]?.digest ?? '')),
   );
   return { ...request, state };

@@ -74,14 +74,24 @@ export class Recording {
     const status = failure.code === 'agent_disconnected' ? 'cancelled' : 'failed';
     call.end(status);
     const { log } = this.#deps;
-    if (status === 'failed') log(`call ${call.id} of trial ${call.trial.id}: ${failure.code}: ${failure.message}`);
+    const about = { ...call.logged, error: failure.code };
+    if (status === 'failed')
+      log(`call ${call.id} of trial ${call.trial.id}: ${failure.code}: ${failure.message}`, {
+        ...about,
+        level: 'warning',
+      });
     const recording = this.#faultOf(failure, progress.placed?.lease ?? null).then((fault) =>
       this.#recordLast(progress, { status, httpStatus: failure.status, ...endedFor(failure), fault }),
     );
     const recorded = recording.then(
-      (refused) => refused && log(`call ${call.id} ended ${status} and is not recorded: ${refused.message}`),
+      (refused) =>
+        refused &&
+        log(`call ${call.id} ended ${status} and is not recorded: ${refused.message}`, { ...about, level: 'warning' }),
       (error: unknown) =>
-        log(`call ${call.id} of trial ${call.trial.id} ended ${status}, unrecorded: ${String(error)}`),
+        log(`call ${call.id} of trial ${call.trial.id} ended ${status}, unrecorded: ${String(error)}`, {
+          ...about,
+          level: 'error',
+        }),
     );
     // When the database is away the agent has waited long enough and gets its error at once.
     if (failure.code !== 'store_unavailable') await recorded;
@@ -177,7 +187,7 @@ export class Recording {
   }
 
   async #remembered(record: CallRecord): Promise<'recorded' | 'refused'> {
-    const verdict = await this.#deps.recorder.record(record);
+    const verdict = await this.#deps.recorder.record(record, this.#call.trial.runId);
     if (verdict === 'recorded') this.#deps.conversations.add(this.#call.request.conversation, record);
     return verdict;
   }
@@ -190,7 +200,7 @@ export class Recording {
   }
 
   #countCompleted(record: CallRecord): void {
-    reportConstrained(this.#deps, record);
+    reportConstrained(this.#deps, this.#call.trial, record);
     const { engine, stream, startedAt, firstTokenAt, endedAt, choices } = record;
     const tokens = choices.reduce((sum, { completionTokenIds }) => sum + (completionTokenIds?.length ?? 0), 0);
     const afterFirst = stream && firstTokenAt ? endedAt.getTime() - firstTokenAt.getTime() : 0;

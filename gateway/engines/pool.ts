@@ -1,3 +1,4 @@
+import type { Log } from '../../core/log.ts';
 import { DEPLOYMENT_POOL, type replicas } from '../../store/schema.ts';
 import { isRelayed, RELAY } from '../../core/engine-url.ts';
 import { Failure } from '../failure.ts';
@@ -42,7 +43,7 @@ type PoolOptions = {
   kvWaitMs: number;
   /** The secret that makes headers which name a call's trial to a router. With null, calls get no such headers. */
   affinitySecret: string | null;
-  log: (line: string) => void;
+  log: Log;
 };
 
 /**
@@ -384,7 +385,7 @@ export class EnginePool {
   #complain(url: string, line: string): void {
     if (this.#memory.complaints.get(url) === line) return;
     this.#memory.complaints.set(url, line);
-    this.#options.log(line);
+    this.#options.log(line, { level: 'warning' });
   }
 }
 

@@ -1,5 +1,6 @@
 import { Hono, type Context } from 'hono';
-import { requireAdmin } from './auth.ts';
+import { failureFields } from '../../core/log.ts';
+import { requireReader } from './auth.ts';
 import { opensByUrl } from './sessions/verl.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { errorResponse, Failure, toFailure } from '../failure.ts';
@@ -55,7 +56,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', rewardRoutes(deps));
   app.route('/', externalRoutes(deps));
   app.use('/sessions/*', async (c, next) => {
-    if (!(await opensByUrl(deps, c.req.raw))) requireAdmin(deps, c.req.raw.headers);
+    if (!(await opensByUrl(deps, c.req.raw))) requireReader(deps, c.req.raw);
     await next();
   });
   app.route('/', sessionListRoutes(deps));
@@ -71,7 +72,10 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
     if (failure.status === 500) {
       const because =
         failure.cause instanceof Error && failure.cause !== error ? `; because of ${failure.cause.stack}` : '';
-      deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}${because}`);
+      deps.log(`${c.req.method} ${c.req.path}: ${String(error)}${because}`, {
+        level: 'error',
+        ...failureFields(error),
+      });
     }
     return errorResponse(failure, protocol);
   };

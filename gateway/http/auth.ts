@@ -1,4 +1,5 @@
 import { attemptOfKey, runKey, sameText, trialOfKey } from '../../core/keys.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { isTrialId } from '../../core/ids.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { GatewayDeps } from './deps.ts';
@@ -14,9 +15,42 @@ export const bearer = (headers: Headers): string =>
 export const holdsAdminKey = ({ adminKey }: Pick<GatewayDeps, 'adminKey'>, headers: Headers): boolean =>
   adminKey === null ? isLocal(headers) : sameText(bearer(headers), adminKey);
 
+/** The keys of a gateway. A route that only relay workers ask has no read-only key. */
+type Keys = Pick<GatewayDeps, 'adminKey'> & Partial<Pick<GatewayDeps, 'readKey'>>;
+
+/** The methods by which a request changes nothing. */
+const READING: ReadonlySet<string> = new Set(['GET', 'HEAD']);
+
+const holdsReadKey = ({ readKey = null }: Keys, headers: Headers): boolean =>
+  readKey !== null && sameText(bearer(headers), readKey);
+
+/** True when the request may read what the admin key opens: with that key, or with the read-only key. */
+export const mayRead = (deps: Keys, headers: Headers): boolean =>
+  holdsReadKey(deps, headers) || holdsAdminKey(deps, headers);
+
+/** @throws TrialgateError when the key that only reads is the one that may do everything, or is the only key */
+export function requireTwoKeys(adminKey: string | null, readKey: string | null): void {
+  if (readKey !== null && adminKey === null)
+    throw new TrialgateError(
+      'bad_input',
+      'read_key: without admin_key any program of this machine may change everything, with no key at all: set admin_key too',
+    );
+  if (readKey !== null && readKey === adminKey)
+    throw new TrialgateError('bad_input', 'read_key: expected another key than admin_key, which may change everything');
+}
+
+/** Throws a 401 unless the request has the admin key, or reads with the read-only key. */
+export function requireReader(deps: Keys, { method, headers }: Pick<Request, 'method' | 'headers'>): void {
+  if (!READING.has(method) || !holdsReadKey(deps, headers)) requireAdmin(deps, headers);
+}
+
 /** Throws a 401 unless the request has the admin key. */
-export function requireAdmin(deps: Pick<GatewayDeps, 'adminKey'>, headers: Headers): void {
+export function requireAdmin(deps: Keys, headers: Headers): void {
   if (holdsAdminKey(deps, headers)) return;
+  if (holdsReadKey(deps, headers))
+    throw new Failure(403, 'read_only_key', 'this key only reads: this route needs the admin key', {
+      retryable: false,
+    });
   if (deps.adminKey === null)
     throw new Failure(
       403,

@@ -1,7 +1,7 @@
 import { Hono } from 'hono';
 import { epochSeconds } from '../../core/epoch-seconds.ts';
 import { readDeployment, type DeploymentEngine } from '../../store/queries/read-deployment.ts';
-import { requireAdmin } from './auth.ts';
+import { requireReader } from './auth.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { callsIn, engineList, loadsOf } from './engine-list.ts';
 import type { DeploymentEngineReply, DeploymentReply } from './openapi/deployment-schemas.ts';
@@ -13,7 +13,7 @@ import { readForPage } from './read-for-page.ts';
 export function deploymentRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   app.get('/deployment', async (c) => {
-    requireAdmin(deps, c.req.raw.headers);
+    requireReader(deps, c.req.raw);
     const record = await readForPage(deps, () => readDeployment(deps.reader));
     const other = await deps.otherThread?.();
     const loads = loadsOf(deps, other);

@@ -19,6 +19,8 @@ export type GatewayDeps = CallDeps & {
   secret: string;
   /** The key of the session routes. Null leaves them open, for a gateway that listens on loopback only. */
   adminKey: string | null;
+  /** The key that opens what only reads; null: there is none. */
+  readKey: string | null;
   /** The workers that have dialled in; null outside relay mode. */
   relay: RelayHub | null;
   /** Returns the connection to the engine of a relay worker that another gateway has, or null. */
@@ -58,5 +60,8 @@ export type GatewayEnv = {
     delivered?: () => Promise<boolean>;
   };
   /** Facts that are known about a request while it is answered. A refusal is recorded with them. */
-  Variables: { trial?: { id: string; attempt: number }; body?: { size: number; digest: Uint8Array } };
+  Variables: {
+    trial?: { id: string; attempt: number; runId?: string | null };
+    body?: { size: number; digest: Uint8Array };
+  };
 };

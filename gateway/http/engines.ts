@@ -8,7 +8,7 @@ import type { ReplicaRow } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
 import { parseBody } from '../json.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
-import { requireAdmin } from './auth.ts';
+import { requireReader } from './auth.ts';
 import { readBody } from './bodies/read-body.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { callsIn, engineList, loadsOf } from './engine-list.ts';
@@ -26,7 +26,7 @@ export function engineRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     return { engines: engineList(rows, callsIn(loadsOf(deps, await deps.otherThread?.()))) };
   };
   app.use('/engines', async (c, next) => {
-    requireAdmin(deps, c.req.raw.headers);
+    requireReader(deps, c.req.raw);
     await next();
   });
   app.get('/engines', async (c) => c.json(await list()));

@@ -1,7 +1,7 @@
 import { Hono } from 'hono';
 import { countAttempts } from '../../store/queries/count-attempts.ts';
 import { attemptMetrics } from './attempt-metrics.ts';
-import { holdsAdminKey } from './auth.ts';
+import { mayRead } from './auth.ts';
 import { addLoads, asMetrics } from '../calls/counters.ts';
 import type { DiscoveryState, GatewayDeps } from './deps.ts';
 import { sleep } from '../../core/sleep.ts';
@@ -25,8 +25,8 @@ export function healthRoutes(deps: GatewayDeps): Hono {
   };
   return new Hono()
     .get('/health', (c) => {
-      const isAdmin = holdsAdminKey(deps, c.req.raw.headers);
-      const found = deps.discovery().map((state) => described(state, isAdmin));
+      const isReader = mayRead(deps, c.req.raw.headers);
+      const found = deps.discovery().map((state) => described(state, isReader));
       return c.json({
         status: 'ok',
         ...(deps.relay ? { mode: 'relay', connected_workers: deps.relay.connected } : { mode: 'local' }),
@@ -42,15 +42,15 @@ export function healthRoutes(deps: GatewayDeps): Hono {
           ])
         : asMetrics(counters, engines.loads, [engines.roomWaits]);
       // Agents can reach this route too, and must not learn how trials end.
-      const attempts = holdsAdminKey(deps, c.req.raw.headers) ? await countedAttempts() : '';
+      const attempts = mayRead(deps, c.req.raw.headers) ? await countedAttempts() : '';
       return c.text(calls + attempts, 200, { 'content-type': 'text/plain; version=0.0.4' });
     });
 }
 
-/** Agents can reach the route too: the reason, which has paths and addresses, is for holders of the admin key. */
-const described = ({ foundBy, engines, failure }: DiscoveryState, isAdmin: boolean) => ({
+/** Agents can reach the route too: the reason, which has paths and addresses, is for those who may read. */
+const described = ({ foundBy, engines, failure }: DiscoveryState, isReader: boolean) => ({
   found_by: foundBy,
   status: failure ? 'failing' : 'ok',
   engines,
-  ...(failure ? { failing_since: failure.since.toISOString(), ...(isAdmin ? { reason: failure.message } : {}) } : {}),
+  ...(failure ? { failing_since: failure.since.toISOString(), ...(isReader ? { reason: failure.message } : {}) } : {}),
 });

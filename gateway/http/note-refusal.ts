@@ -25,7 +25,7 @@ export function noteRefusal(
   counters.refused.add(code);
   if (!trial) return;
   const { size, digest } = c.get('body') ?? { size: announced(c), digest: null };
-  refusals.add(trial.id, {
+  refusals.add(trial, {
     at: new Date().toISOString(),
     attempt: trial.attempt,
     status,
@@ -42,7 +42,7 @@ export function noteRefusal(
 const OF_TRIAL = /^\/(?:([^/]+)\/)?v1\//;
 
 /** Returns the trial and attempt that the request's key proves, for a path without a route. */
-function provenTrial(deps: GatewayDeps, c: Context<GatewayEnv>): { id: string; attempt: number } | null {
+function provenTrial(deps: GatewayDeps, c: Context<GatewayEnv>): GatewayEnv['Variables']['trial'] | null {
   const [ofTrial, named] = OF_TRIAL.exec(c.req.path) ?? [];
   if (ofTrial === undefined) return null;
   const { trialId, attempt } = claimOf(deps, named && unescaped(named), c.req.raw.headers);

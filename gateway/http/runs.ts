@@ -13,7 +13,7 @@ import type { TrialChoice } from '../../store/queries/trial-choice.ts';
 import type { Outcome } from '../../store/schema.ts';
 import { check } from '../check.ts';
 import { Failure } from '../failure.ts';
-import { requireAdmin } from './auth.ts';
+import { holdsAdminKey, requireReader } from './auth.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import {
   groupsQuery,
@@ -33,6 +33,7 @@ import type {
   Take,
   Timeline,
 } from './openapi/run-schemas.ts';
+import { hideCredentials } from './hide-credentials.ts';
 import { readForPage } from './read-for-page.ts';
 import { termsOf } from './search-terms.ts';
 import { timelineOf } from './timeline-reply.ts';
@@ -47,7 +48,7 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const { reader } = deps;
 
   app.get('/runs', async (c) => {
-    requireAdmin(deps, c.req.raw.headers);
+    requireReader(deps, c.req.raw);
     const { cursor, limit = 50 } = check(runsQuery, c.req.query());
     const found = await readForPage(deps, () => listRuns(reader, { after: cursor, limit: limit + 1 }));
     const runs = found.slice(0, limit).map((run) => ({ ...head(run), iteration: run.iteration, rewards: run.rewards }));
@@ -55,19 +56,19 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     return c.json(reply);
   });
 
-  const runOf = async (headers: Headers, runId: string): Promise<RunHead> => {
-    requireAdmin(deps, headers);
+  const runOf = async (request: Request, runId: string): Promise<RunHead> => {
+    requireReader(deps, request);
     const run = RUN_ID.test(runId) ? await readForPage(deps, () => readRunHead(reader, runId)) : null;
     if (run) return run;
     throw new Failure(404, 'not_found', `there is no run ${JSON.stringify(runId)}`, { retryable: false });
   };
 
   app.get('/runs/:run', async (c) => {
-    const run = await runOf(c.req.raw.headers, c.req.param('run'));
+    const run = await runOf(c.req.raw, c.req.param('run'));
     const evaluations = await readForPage(deps, () => readEvaluations(reader, run.id, run.weights));
     const reply: RunDetails = {
       ...head(run),
-      config: run.config,
+      config: holdsAdminKey(deps, c.req.raw.headers) ? run.config : hideCredentials(run.config),
       evaluations: evaluations.map(({ id, policyVersion, trials, scored, rewardMean, passAt }) => ({
         id,
         policy_version: policyVersion,
@@ -82,7 +83,7 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   });
 
   app.get('/runs/:run/iterations', async (c) => {
-    const { id, weights, status } = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { id, weights, status } = await runOf(c.req.raw, c.req.param('run'));
     const { from = 0, limit = 200 } = check(iterationsQuery, c.req.query());
     const wanted = { from, limit: limit + 1, weights, hasEnded: ENDED.has(status) };
     const found = await readForPage(deps, () => readIterations(reader, id, wanted));
@@ -97,7 +98,7 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   });
 
   app.get('/runs/:run/iterations/:iteration/timeline', async (c) => {
-    const run = await runOf(c.req.raw.headers, c.req.param('run'));
+    const run = await runOf(c.req.raw, c.req.param('run'));
     const { iteration } = check(iterationPath, { iteration: c.req.param('iteration') });
     const query = check(timelineQuery, c.req.query());
     const { take: asked, offset = 0, limit = 200 } = query;
@@ -120,7 +121,7 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   });
 
   app.get('/runs/:run/groups', async (c) => {
-    const { id, weights, status } = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { id, weights, status } = await runOf(c.req.raw, c.req.param('run'));
     const query = check(groupsQuery, c.req.query());
     const { iteration, take, group_id: group, evaluation, dropped, offset = 0, limit = 100 } = query;
     const wanted = { iteration, take, group, evaluation, dropped, trials: choiceOf(query) };
@@ -135,14 +136,14 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   });
 
   app.get('/runs/:run/dropped', async (c) => {
-    const { id } = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { id } = await runOf(c.req.raw, c.req.param('run'));
     const { callsSince, ...dropped } = await readForPage(deps, () => countDropped(reader, id));
     const reply: DroppedWork = { ...dropped, calls_since: callsSince };
     return c.json(reply);
   });
 
   app.get('/runs/:run/search', async (c) => {
-    const { id, status } = await runOf(c.req.raw.headers, c.req.param('run'));
+    const { id, status } = await runOf(c.req.raw, c.req.param('run'));
     const { q, after } = check(searchQuery, c.req.query());
     const found = await readForPage(deps, () => searchTranscripts(reader, id, { terms: termsOf(q), after }));
     if (!found) {

@@ -1,3 +1,4 @@
+import type { Log } from '../../core/log.ts';
 import type { DeliveryReport } from '../../store/queries/settle-deliveries.ts';
 import { isTransient } from '../../core/transient.ts';
 
@@ -5,7 +6,7 @@ type Options = {
   settle: (delivered: DeliveryReport) => Promise<void>;
   /** How long a delivery waits for others, so that one statement writes many. */
   waitMs: number;
-  log: (line: string) => void;
+  log: Log;
 };
 
 /**
@@ -70,6 +71,7 @@ export class Deliveries {
       if (!isTransient(error)) {
         return this.#options.log(
           `could not store for ${whole.length + cut.length} replies whether they were delivered: ${String(error)}`,
+          { level: 'error' },
         );
       }
       this.#whole.push(...whole);

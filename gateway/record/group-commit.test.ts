@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { callRecord } from '../../tests/support/scenarios/call-record.ts';
+import type { LogFields } from '../../core/log.ts';
 import { GroupCommit } from './group-commit.ts';
 
 const call = (id: string) => callRecord({ id });
@@ -8,11 +9,11 @@ const lost = () => Object.assign(new Error('Connection terminated'), { code: 'EC
 function recorder(commit: (ids: string[], round: number) => Promise<string[]> | string[], waitMs = 1_000) {
   const rounds: string[][] = [];
   const retracted: string[] = [];
-  const log: string[] = [];
+  const log: (LogFields | undefined)[] = [];
   const group = new GroupCommit({
     waitMs,
     maxQueued: 8,
-    log: (line) => log.push(line),
+    log: (_, fields) => log.push(fields),
     retract: async (ids) => void retracted.push(...ids),
     commit: async (calls) => {
       const ids = calls.map((one) => one.id);
@@ -35,11 +36,13 @@ test('calls that arrive during a commit are recorded by one next commit', async 
 });
 
 test('a row that PostgreSQL rejects fails only its own call, and not the others of its commit', async () => {
-  const { group } = recorder((ids) => {
+  const { group, log } = recorder((ids) => {
     if (ids.includes('bad')) throw Object.assign(new Error('value too long'), { code: '22001' });
     return ids.filter((id) => id === 'closed');
   });
-  const verdicts = await Promise.allSettled(['a', 'b', 'bad', 'closed', 'c'].map((id) => group.record(call(id))));
+  const verdicts = await Promise.allSettled(
+    ['a', 'b', 'bad', 'closed', 'c'].map((id) => group.record(call(id), 'run')),
+  );
   expect(verdicts.map((one) => (one.status === 'fulfilled' ? one.value : 'failed'))).toEqual([
     'recorded',
     'recorded',
@@ -47,6 +50,7 @@ test('a row that PostgreSQL rejects fails only its own call, and not the others 
     'refused',
     'recorded',
   ]);
+  expect(log).toEqual([{ level: 'error', run_id: 'run', trial_id: 'trial', call_id: 'bad' }]);
 });
 
 test('the recorder repeats a commit after it lost the connection to PostgreSQL', async () => {

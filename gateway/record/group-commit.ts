@@ -1,5 +1,6 @@
 import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { isTransient } from '../../core/transient.ts';
+import type { Log, LogFields } from '../../core/log.ts';
 import { storeUnavailable } from '../failure.ts';
 import { sleep } from '../../core/sleep.ts';
 import type { Recorder } from './recorder.ts';
@@ -12,7 +13,7 @@ export type GroupCommitOptions = {
   /** Lets replies that have arrived be handled first, so that they join the group: larger groups cost PostgreSQL less for each call. */
   nextTurn?: () => Promise<unknown>;
   waitMs: number;
-  log: (line: string) => void;
+  log: Log;
   maxQueued?: number;
   /** The bytes that calls may hold in memory until they are settled. A single call is admitted, however large. */
   maxHeldBytes?: number;
@@ -23,6 +24,7 @@ export type GroupCommitOptions = {
 
 type Entry = {
   call: CallRecord;
+  runId: string | null;
   settle: (verdict: 'recorded' | 'refused' | Error) => void;
   late: boolean;
   tried: boolean;
@@ -43,7 +45,7 @@ export class GroupCommit implements Recorder {
     this.#options = options;
   }
 
-  record(call: CallRecord): Promise<'recorded' | 'refused'> {
+  record(call: CallRecord, runId: string | null = null): Promise<'recorded' | 'refused'> {
     const { waitMs, maxQueued = 4096, maxHeldBytes = 256 * 2 ** 20 } = this.#options;
     if (this.#queue.length >= maxQueued || this.#heldBytes >= maxHeldBytes) return Promise.reject(storeUnavailable());
     let held = call.size ?? 0;
@@ -51,6 +53,7 @@ export class GroupCommit implements Recorder {
     const { promise, resolve, reject } = Promise.withResolvers<'recorded' | 'refused'>();
     const entry: Entry = {
       call,
+      runId,
       late: false,
       tried: false,
       settle: (verdict) => {
@@ -87,7 +90,8 @@ export class GroupCommit implements Recorder {
       this.#queue.splice(queued, 1);
       if (entry.tried) this.#orphans.push(entry.call.id);
     }
-    this.#options.log(`call ${entry.call.id} of trial ${entry.call.trialId} could not be recorded in time`);
+    const { call, runId } = entry;
+    this.#options.log(`call ${call.id} of trial ${call.trialId} could not be recorded in time`, aboutLost(call, runId));
     entry.settle(storeUnavailable());
   }
 
@@ -133,8 +137,11 @@ export class GroupCommit implements Recorder {
       } else if (group.length > 1) {
         for (const entry of group) await this.#commit([entry]);
       } else {
-        for (const { call, settle } of group) {
-          this.#options.log(`call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`);
+        for (const { call, runId, settle } of group) {
+          this.#options.log(
+            `call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`,
+            aboutLost(call, runId),
+          );
           settle(error instanceof Error ? error : new Error(String(error)));
         }
       }
@@ -153,8 +160,17 @@ export class GroupCommit implements Recorder {
       } else {
         this.#options.log(
           `calls ${ids.join(', ')} count as completed although their agents got an error, because they could not be retracted: ${String(error)}`,
+          { level: 'error' },
         );
       }
     }
   }
 }
+
+/** What the log says of a call that was answered, or would have been, and has no record. */
+export const aboutLost = ({ id, trialId }: CallRecord, runId: string | null): LogFields => ({
+  level: 'error',
+  run_id: runId ?? undefined,
+  trial_id: trialId,
+  call_id: id,
+});

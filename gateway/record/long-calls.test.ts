@@ -41,7 +41,7 @@ function opened() {
       await answer('end', ids);
       for (const id of ids) rows.delete(id);
     },
-    log: (line) => lines.push(line),
+    log: (line, { level } = {}) => lines.push(`${level}: ${line}`),
   });
   const follow = () => {
     const id = randomUUID();
@@ -100,7 +100,7 @@ test('what a database that is away did not take is written and removed once it i
   await vi.advanceTimersByTimeAsync(5_000);
   expect(rows.size).toBe(0);
   // A line for each time that it went away.
-  expect(lines).toEqual(Array(2).fill(expect.stringContaining('the database is away')));
+  expect(lines).toEqual(Array(2).fill(expect.stringMatching(/^warning: .*the database is away/)));
   expect(vi.getTimerCount()).toBe(0);
 });
 

@@ -1,10 +1,11 @@
+import type { Log } from '../../core/log.ts';
 import { inTime } from '../../core/in-time.ts';
 import type { LongCall } from '../../store/queries/long-calls.ts';
 
 type Options = {
   note: (calls: LongCall[]) => Promise<void>;
   end: (callIds: string[]) => Promise<void>;
-  log: (line: string) => void;
+  log: Log;
 };
 
 /** Most calls end earlier and write nothing. */
@@ -83,7 +84,7 @@ export class LongCalls {
     this.#forgetTimer();
     const failure = (await this.#noteDue()) ?? (await this.#removeEnded());
     if (failure !== null && !this.#hasFailed)
-      this.#options.log(`could not store which calls last long, and tries again: ${failure}`);
+      this.#options.log(`could not store which calls last long, and tries again: ${failure}`, { level: 'warning' });
     this.#hasFailed = failure !== null;
     if (this.#followed.size + this.#ended.length > 0) this.#writeIn(this.#hasFailed ? RETRY_MS : TOGETHER_MS);
   }

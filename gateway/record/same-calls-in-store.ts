@@ -1,3 +1,4 @@
+import type { Log } from '../../core/log.ts';
 import type { Database } from '../../store/database.ts';
 import { enterCall, extendCall, isUnderWay, leaveCall, LEASE_SECONDS } from '../../store/queries/calls-under-way.ts';
 import { sleep } from '../../core/sleep.ts';
@@ -8,10 +9,10 @@ const POLL_MS = 200;
 /** Equal calls of all gateways that share a store, for a runtime whose requests share nothing else. */
 export class SameCallsInStore implements SameCalls {
   readonly #db: Database;
-  readonly #log: (line: string) => void;
+  readonly #log: Log;
   readonly #left = new Set<Promise<void>>();
 
-  constructor(db: Database, log: (line: string) => void) {
+  constructor(db: Database, log: Log) {
     this.#db = db;
     this.#log = log;
   }
@@ -27,6 +28,7 @@ export class SameCallsInStore implements SameCalls {
       clearInterval(beat);
       this.#log(
         `a call could not be registered as under way, so its retry at another gateway may not wait for it: ${error instanceof Error ? error.message : String(error)}`,
+        { level: 'warning' },
       );
     });
     let inside = true;

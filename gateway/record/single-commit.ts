@@ -2,7 +2,7 @@ import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { isTransient } from '../../core/transient.ts';
 import { storeUnavailable } from '../failure.ts';
 import { sleep } from '../../core/sleep.ts';
-import type { GroupCommitOptions } from './group-commit.ts';
+import { aboutLost, type GroupCommitOptions } from './group-commit.ts';
 import type { Recorder } from './recorder.ts';
 
 type Verdict = 'recorded' | 'refused';
@@ -18,16 +18,16 @@ export class SingleCommit implements Recorder {
     this.#options = options;
   }
 
-  async record(call: CallRecord): Promise<Verdict> {
+  async record(call: CallRecord, runId: string | null = null): Promise<Verdict> {
     const { waitMs, log } = this.#options;
     const deadline = Date.now() + waitMs;
     const late = new AbortController();
-    const committing = this.#commit(call, late.signal);
+    const committing = this.#commit(call, runId, late.signal);
     this.keep(committing);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const expired = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
-        log(`call ${call.id} of trial ${call.trialId} could not be recorded in time`);
+        log(`call ${call.id} of trial ${call.trialId} could not be recorded in time`, aboutLost(call, runId));
         late.abort();
         reject(storeUnavailable());
       }, deadline - Date.now());
@@ -45,20 +45,23 @@ export class SingleCommit implements Recorder {
   }
 
   /** Tries until the call is committed or refused, fails for a reason of its own, or is late. A late commit is retracted. */
-  async #commit(call: CallRecord, late: AbortSignal): Promise<Verdict> {
+  async #commit(call: CallRecord, runId: string | null, late: AbortSignal): Promise<Verdict> {
     for (;;) {
       try {
         const verdict = (await this.#options.commit([call])).has(call.id) ? 'refused' : 'recorded';
-        if (late.aborted && verdict === 'recorded') await this.#retract(call);
+        if (late.aborted && verdict === 'recorded') await this.#retract(call, runId);
         return verdict;
       } catch (error) {
         if (!isTransient(error)) {
-          this.#options.log(`call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`);
+          this.#options.log(
+            `call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`,
+            aboutLost(call, runId),
+          );
           throw error;
         }
         // A connection lost during a commit leaves its result unknown, so a late call may have been committed.
         if (late.aborted) {
-          await this.#retract(call);
+          await this.#retract(call, runId);
           throw error;
         }
         await sleep(PAUSE_MS);
@@ -66,7 +69,7 @@ export class SingleCommit implements Recorder {
     }
   }
 
-  async #retract(call: CallRecord): Promise<void> {
+  async #retract(call: CallRecord, runId: string | null): Promise<void> {
     for (;;) {
       try {
         return await this.#options.retract([call.id]);
@@ -74,6 +77,7 @@ export class SingleCommit implements Recorder {
         if (!isTransient(error))
           return this.#options.log(
             `call ${call.id} counts as completed although its agent got an error, because it could not be retracted: ${String(error)}`,
+            aboutLost(call, runId),
           );
         await sleep(PAUSE_MS);
       }

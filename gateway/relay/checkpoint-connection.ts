@@ -1,3 +1,4 @@
+import type { Log } from '../../core/log.ts';
 import { raceAbort } from '../../core/race-abort.ts';
 import { weightsFolderIn } from './relayed-routes.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
@@ -31,10 +32,10 @@ const ANSWER_MS = 20_000;
 export class CheckpointConnection implements EngineConnection {
   readonly #engine: EngineConnection;
   readonly #copies: Copies | null;
-  readonly #log: (line: string) => void;
+  readonly #log: Log;
   readonly #answerMs: number;
 
-  constructor(engine: EngineConnection, copies: Copies | null, log: (line: string) => void, answerMs = ANSWER_MS) {
+  constructor(engine: EngineConnection, copies: Copies | null, log: Log, answerMs = ANSWER_MS) {
     this.#engine = engine;
     this.#copies = copies;
     this.#log = log;
@@ -108,10 +109,10 @@ export class CheckpointConnection implements EngineConnection {
   async #loadInPlace(path: string, request: EngineRequest): Promise<EngineReply> {
     const hint = `the engine did not load ${path}: if its machine does not see the deployment's folder, start this worker with --checkpoints DIR`;
     const reply = await this.#engine.send(request).catch((error: unknown) => {
-      if (!request.signal.aborted) this.#log(hint);
+      if (!request.signal.aborted) this.#log(hint, { level: 'warning' });
       throw error;
     });
-    if (reply.status >= 400) this.#log(hint);
+    if (reply.status >= 400) this.#log(hint, { level: 'warning' });
     return reply;
   }
 

@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import type { Log } from '../../core/log.ts';
 import { relayWorkerOf } from '../../core/engine-url.ts';
 import { isObject, parseJson } from '../../core/json.ts';
 import type { EngineConnection } from '../engines/connection.ts';
@@ -35,7 +36,7 @@ type Options = {
   onJoin: () => void;
   /** Is called when a worker was given up. */
   onLeave: (lease: Lease) => void;
-  log: (line: string) => void;
+  log: Log;
   /** The time for which calls under way wait for a worker whose connection was cut. */
   graceMs?: number;
   helloMs?: number;
@@ -205,7 +206,9 @@ export class RelayHub {
       if (!isClosed()) return this.#greet(socket, lease, isOurs);
       if (!this.#workers.has(id)) this.#options.onLeave(lease);
     } catch (error) {
-      this.#options.log(`relay worker ${id} cannot be taken now: ${error instanceof Error ? error.message : error}`);
+      this.#options.log(`relay worker ${id} cannot be taken now: ${error instanceof Error ? error.message : error}`, {
+        level: 'warning',
+      });
       socket.close(TRY_AGAIN, 'the gateway cannot take this worker now');
     } finally {
       if (this.#admissions.get(id) === settled) this.#admissions.delete(id);
@@ -269,7 +272,12 @@ export class RelayHub {
   /** Ends a session that has broken its protocol, because its next frames cannot be trusted. */
   #refuse(worker: Worker, socket: WorkerSocket, error: unknown): void {
     const why = error instanceof Error ? error.message : String(error);
-    this.#options.log(`relay worker ${worker.url} sent what is not of its protocol (${why}): its connection is closed`);
+    this.#options.log(
+      `relay worker ${worker.url} sent what is not of its protocol (${why}): its connection is closed`,
+      {
+        level: 'warning',
+      },
+    );
     this.#drop(worker, new Error('its relay worker broke the protocol'));
     socket.close(CLOSE.badFrame, 'not a frame of this protocol');
   }
@@ -282,7 +290,9 @@ export class RelayHub {
     }
     this.#detach(worker);
     const graceMs = this.#options.graceMs ?? GRACE_MS;
-    this.#options.log(`relay worker ${worker.url} lost its connection: its calls wait ${graceMs / 1000} s for it`);
+    this.#options.log(`relay worker ${worker.url} lost its connection: its calls wait ${graceMs / 1000} s for it`, {
+      level: 'warning',
+    });
     worker.grace = setTimeout(
       () => void this.#drop(worker, new Error(`its relay worker was away for ${graceMs / 1000} s`)),
       graceMs,
@@ -306,7 +316,7 @@ export class RelayHub {
     this.#connection(worker.url).use(null);
     worker.session.end(why);
     this.#options.onLeave(worker.lease);
-    this.#options.log(`relay worker ${worker.url} is gone: ${why.message}`);
+    this.#options.log(`relay worker ${worker.url} is gone: ${why.message}`, { level: 'warning' });
     return socket;
   }
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from .errors import GpuWorkerError
 from .group.controller import RUN, GroupOptions
+from .log import write_log
 
 
 def address(text: str) -> str:
@@ -78,6 +79,12 @@ def parse_arguments(given: list[str] | None = None) -> argparse.Namespace:
         help="IP:PORT at which this worker answers Prometheus at /metrics (default: nowhere)",
     )
     parser.add_argument(
+        "--log-format",
+        choices=["text", "json"],
+        default=env("TRIALGATE_LOG_FORMAT", "text"),
+        help="form of the log: text, or a JSON object a line (default text)",
+    )
+    parser.add_argument(
         "--cpu-offload", action="store_true", help="keep a rank's weights and moments in main memory (FSDP2)"
     )
     parser.add_argument(
@@ -118,14 +125,15 @@ async def run(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     arguments = parse_arguments()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    write_log(arguments.log_format)
     logging.getLogger("temporalio").setLevel(logging.ERROR)
     logging.getLogger("temporalio.worker._activity").setLevel(logging.CRITICAL)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         asyncio.run(run(arguments))
     except GpuWorkerError as error:
-        sys.exit(f"gpu worker: {error}")
+        logging.getLogger("trialgate.gpu").error("%s", error)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

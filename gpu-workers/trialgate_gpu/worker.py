@@ -13,12 +13,13 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
-from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, PrometheusConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from .backends.registry import Backends
 from .errors import GpuWorkerError, Request
+from .log import about_run
 from .progress import Progress
 from .publish import fetch_ahead, publish_policy
 from .turn import turn
@@ -57,7 +58,19 @@ async def _run(request: Json, work: Callable[[Progress], Awaitable[Json]]) -> Js
     """Runs `work` with heartbeats and turns its errors into Temporal's. Cancelled, it waits until `work` ends."""
     name = activity.info().activity_type
     version = request.get("weight_version") or f"{request.get('run_id')}@{request.get('version', 0)}"
-    progress = Progress(lambda text: log.info("%s of %s: %s", name, version, text))
+    # Ids of runs of ours have no @.
+    run_id = request.get("run_id") or version.split("@")[0]
+
+    def note(text: str) -> None:
+        # The ranks' connections, whose tasks are of no run, report progress too.
+        with about_run(run_id):
+            log.info("%s of %s: %s", name, version, text)
+
+    with about_run(run_id):
+        return await _run_logged(name, version, Progress(note), work)
+
+
+async def _run_logged(name: str, version: str, progress: Progress, work: Callable[[Progress], Awaitable[Json]]) -> Json:
     beat = asyncio.create_task(_heartbeat(progress))
     task = asyncio.ensure_future(work(progress))
     try:
@@ -72,7 +85,7 @@ async def _run(request: Json, work: Callable[[Progress], Awaitable[Json]]) -> Js
             await task
         raise
     except GpuWorkerError as error:
-        log.error("%s: %s", name, error)
+        log.error("%s: %s", name, error, extra={"error": error.kind})
         raise ApplicationError(str(error), type=error.kind, non_retryable=not error.retryable) from None
     except Exception:
         log.exception("%s failed", name)
@@ -109,18 +122,18 @@ class Activities:
         return await _run(request, lambda p: self._publish(Request(request), p))
 
 
-def runtime_of(metrics_address: str | None) -> Runtime | None:
-    """Returns a runtime that answers Prometheus at this address, or None for the default one.
+def runtime_of(metrics_address: str | None) -> Runtime:
+    """Returns a runtime that writes into this worker's log, and answers Prometheus at the address if there is one.
 
     Raises `BadSettings` when nothing can listen there.
     """
-    if metrics_address is None:
-        return None
-    metrics = PrometheusConfig(
+    into_log = LogForwardingConfig(logger=log.getChild("temporal"), append_target_to_name=False)
+    logs = LoggingConfig(filter=LoggingConfig.default.filter, forwarding=into_log)
+    metrics = metrics_address and PrometheusConfig(
         bind_address=metrics_address, counters_total_suffix=True, unit_suffix=True, durations_as_seconds=True
     )
     try:
-        return Runtime(telemetry=TelemetryConfig(metrics=metrics))
+        return Runtime(telemetry=TelemetryConfig(logging=logs, metrics=metrics or None))
     except Exception as error:
         where = f"nothing can listen on {metrics_address} ({error})"
         raise GpuWorkerError("BadSettings", f"--metrics-address: {where}: name another port") from error

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -55,6 +56,17 @@ test('a sandbox that was started before is given to one trial only, with its tas
   const later = await here.open('c');
   expect(roots).not.toContain(later);
   await here.close('c');
+});
+
+test('sandboxes are started ahead outside of the trial that asked, so that the log does not name it', async () => {
+  await using here = await hostWith(2);
+  const underWay = new AsyncLocalStorage<string>();
+  const trials: (string | undefined)[] = [];
+  const kind = { ...backend, startAhead: async () => void trials.push(underWay.getStore()) };
+  await underWay.run('first', () => here.open('first', kind));
+  await here.full();
+  expect(trials).toEqual([undefined, undefined]);
+  await here.close('first');
 });
 
 test('sandboxes that wait are removed when the worker stops, and none is started any more', async () => {

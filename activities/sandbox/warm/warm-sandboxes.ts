@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SandboxBackend } from '../backend.ts';
@@ -34,6 +35,8 @@ const CLOSE_MS = 10_000;
  */
 export class WarmSandboxes {
   readonly #options: Options;
+  /** What is started ahead is for any trial, so its lines in the log must not name the trial that asked. */
+  readonly #outsideTrials = AsyncLocalStorage.snapshot();
   readonly #stop = new AbortController();
   readonly #ready: (Warm & Kind)[] = [];
   #last: Kind | null = null;
@@ -57,7 +60,7 @@ export class WarmSandboxes {
     const key = JSON.stringify([backend.statement, way.hosts]);
     this.#last = { backend, way, key };
     this.#askedAt = performance.now();
-    this.#filling ??= this.#fill().finally(() => (this.#filling = null));
+    this.#filling ??= this.#outsideTrials(() => this.#fill()).finally(() => (this.#filling = null));
     const at = this.#ready.findIndex((each) => each.key === key);
     const [taken] = at < 0 ? [] : this.#ready.splice(at, 1);
     return taken ? { sandbox: taken.sandbox, gateway: taken.gateway } : null;

@@ -116,6 +116,8 @@ function engineEnvironment(plan: Plan, model: string): NodeJS.ProcessEnv {
     TRITON_CACHE_DIR: path.join(cache, 'triton'),
     TORCHINDUCTOR_CACHE_DIR: path.join(cache, 'inductor'),
     PYTHONUNBUFFERED: '1',
+    // The times of all logs are in UTC, so that `trialgate logs` can put their lines in order.
+    TZ: 'UTC',
   });
 }
 

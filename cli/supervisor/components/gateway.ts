@@ -1,6 +1,7 @@
 import { GATEWAY_KEYS, variableOf } from '../../../gateway/settings.ts';
 import { DISCOVERY_KEYS } from '../../config/settings.ts';
 import { INSTALLS } from '../../folders.ts';
+import { fileLogFormatOf } from '../../process-log.ts';
 import { environment, type Component } from '../component.ts';
 import type { OwnGateway } from '../gateways.ts';
 import type { Plan } from '../plan.ts';
@@ -26,7 +27,9 @@ export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component 
         TRIALGATE_ENGINE_KEYS: JSON.stringify(plan.config.engine_keys),
         TRIALGATE_DATABASE_URL: plan.databaseUrl,
         TRIALGATE_ADMIN_KEY: plan.adminKey,
+        TRIALGATE_READ_KEY: plan.config.read_key ?? '',
         TRIALGATE_SECRET: plan.secret,
+        TRIALGATE_LOG_FORMAT: fileLogFormatOf(plan.config),
         ...Object.fromEntries(DISCOVERY_KEYS.map((key) => [variableOf(key), String(plan.config[key] ?? '')] as const)),
         ...Object.fromEntries(GATEWAY_KEYS.map((key) => [variableOf(key), String(plan.config[key])])),
       }),

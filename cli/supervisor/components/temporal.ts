@@ -68,7 +68,7 @@ export function temporal(plan: Plan): Component {
         bwrap === null ? null : { bwrap, ports: forwarded, file: INSTALLS.temporal, args };
       return {
         ...(guard ? { file: INSTALLS.node, args: [GUARD, JSON.stringify(guard)] } : { file: INSTALLS.temporal, args }),
-        env: environment({ XDG_CONFIG_HOME: plan.folders.cache }),
+        env: environment({ XDG_CONFIG_HOME: plan.folders.cache, TZ: 'UTC' }),
         cwd: plan.folders.home,
       };
     },
@@ -95,7 +95,7 @@ export async function temporalCli(plan: Plan, args: string[], signal: AbortSigna
   ];
   const { stdout } = await run(INSTALLS.temporal, [...args, ...options], {
     signal,
-    env: environment({ XDG_CONFIG_HOME: plan.folders.cache }),
+    env: environment({ XDG_CONFIG_HOME: plan.folders.cache, TZ: 'UTC' }),
   });
   return stdout;
 }

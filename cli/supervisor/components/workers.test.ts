@@ -18,11 +18,16 @@ const OPTIONS = {
   trainerKeys: [],
   relay: null,
   metrics: {},
+  logFormat: 'json',
 } as const;
 
 test('the GPU worker learns where the keys of trainer servers are, and no key', () => {
   const { env } = gpuWorkerLaunch({ ...OPTIONS, trainerKeys: ['server.example=TINKER_API_KEY'] });
   expect(env?.['TRIALGATE_TRAINER_KEYS']).toBe('["server.example=TINKER_API_KEY"]');
+});
+
+test('the GPU worker learns in which form it writes its log', () => {
+  expect(gpuWorkerLaunch(OPTIONS).env?.['TRIALGATE_LOG_FORMAT']).toBe('json');
 });
 
 test('the workers of a deployment answer Prometheus at ports in a row, and nowhere unless that is asked for', () => {

@@ -1,8 +1,10 @@
 import path from 'node:path';
+import type { LogFormat } from '../../../core/log.ts';
 import { relayKey } from '../../../core/keys.ts';
 import { hostOf, portOf, type Deployment } from '../../config/schema.ts';
 import type { RANK_KEYS } from '../../config/settings.ts';
 import { INSTALLS } from '../../folders.ts';
+import { fileLogFormatOf } from '../../process-log.ts';
 import { environment, type Component, type Launch } from '../component.ts';
 import { deviceOf, dtypeOf, type ChosenDtype, type Dtype } from '../device.ts';
 import { onlyGpus } from '../gpus.ts';
@@ -38,6 +40,7 @@ export function worker(plan: Plan, only: 'workflows' | 'activities'): Component 
         TRIALGATE_WAIT_FOR_MEMORY: String(plan.config.wait_for_memory),
         TRIALGATE_ENGINES: JSON.stringify(plan.engines),
         ...metricsOf(plan.config, nth),
+        TRIALGATE_LOG_FORMAT: fileLogFormatOf(plan.config),
         XDG_CACHE_HOME: plan.folders.cache,
       }),
       cwd: plan.folders.home,
@@ -80,6 +83,7 @@ export function gpuWorker(plan: Plan): Component {
       trainerKeys: plan.config.trainer_keys,
       relay: { gatewayUrls: plan.gatewayUrls, secret: plan.secret },
       metrics: metricsOf(plan.config, 2),
+      logFormat: fileLogFormatOf(plan.config),
     }),
   );
   return {
@@ -125,6 +129,7 @@ type GpuWorkerOptions = {
   /** The way to engines behind relay workers. Null when it reaches none. */
   relay: { gatewayUrls: readonly string[]; secret: string } | null;
   metrics: { TRIALGATE_METRICS_ADDRESS?: string };
+  logFormat: LogFormat;
 };
 
 export function gpuWorkerLaunch(options: GpuWorkerOptions): Launch {
@@ -154,6 +159,7 @@ export function gpuWorkerLaunch(options: GpuWorkerOptions): Launch {
         ? { TRIALGATE_RELAY_URL: gateway, TRIALGATE_RELAY_KEY: relayKey(options.relay.secret) }
         : {}),
       ...options.metrics,
+      TRIALGATE_LOG_FORMAT: options.logFormat,
     }),
     cwd: options.home,
   };

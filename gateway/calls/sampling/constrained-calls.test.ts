@@ -68,7 +68,7 @@ test('with `constrained_decoding: hint` the call of a forced tool keeps the prot
 
 test('without hints the engine gets a call’s constraint, the call is not trained, and the log advises the client once a trial', async () => {
   const lines: string[] = [];
-  await context.serve({}, { log: (line) => lines.push(line) });
+  await context.serve({}, { log: (line, { level } = {}) => lines.push(`${level}: ${line}`) });
   const trial = await context.trial();
   const asked = { messages: ASKED, tools: [tool()], tool_choice: 'required' };
   const headers = { authorization: `Bearer ${trial.key}`, 'user-agent': 'pydantic-ai/2.68.0' };
@@ -84,7 +84,7 @@ test('without hints the engine gets a call’s constraint, the call is not train
   );
   expect(lines.filter((line) => line.includes('constrained_decoding: hint'))).toEqual([
     expect.stringMatching(
-      /^trial .*: calls are not trained: the requests use tool_choice \(pydantic-ai: output_type\), so/,
+      /^warning: trial .*: calls are not trained: the requests use tool_choice \(pydantic-ai: output_type\), so/,
     ),
   ]);
   expect(await context.metrics()).toMatchObject({

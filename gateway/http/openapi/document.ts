@@ -68,6 +68,11 @@ export function openApiDocument(version: string) {
           scheme: 'bearer',
           description: 'The key of one run; `npx trialgate key RUN` prints it',
         },
+        reader: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'The deployment’s read-only key, if it has one (`read_key`)',
+        },
         trial: {
           type: 'http',
           scheme: 'bearer',
@@ -116,7 +121,7 @@ const PATH_PARAMETERS = [
   },
 ];
 
-function described({ id, summary, keys, path, query, body, reply, lines, failures }: Operation) {
+function described({ id, method, summary, keys, path, query, body, reply, lines, failures }: Operation) {
   const inPath = PATH_PARAMETERS.filter(({ name }) => path.includes(`{${name}}`));
   const content =
     typeof reply === 'string'
@@ -125,7 +130,7 @@ function described({ id, summary, keys, path, query, body, reply, lines, failure
   return {
     operationId: id,
     summary,
-    security: keys.map((key) => ({ [key]: [] })),
+    security: waysOf(method, keys).map((key) => ({ [key]: [] })),
     parameters: [...inPath, ...parametersOf(query)],
     ...(body
       ? { requestBody: { required: body.required, content: { 'application/json': { schema: refer(body.schema) } } } }
@@ -162,3 +167,7 @@ function components(): Record<string, unknown> {
 /** Returns a schema without `$schema` and `$id`, which have no place within a document. */
 const plain = (schema: object) =>
   Object.fromEntries(Object.entries(schema).filter(([name]) => name !== '$schema' && name !== '$id'));
+
+/** Returns the keys that open a route: the read-only key opens what reads with the admin key. */
+const waysOf = (method: Operation['method'], keys: Operation['keys']): string[] =>
+  method === 'get' && keys.includes('admin') ? [...keys, 'reader'] : keys;

@@ -1,6 +1,7 @@
 import { link, mkdir, readdir, realpath, rename, rm, rmdir, stat, statfs, utimes, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { Agent, request, type Dispatcher } from 'undici';
+import type { Log } from '../../../core/log.ts';
 import { TrialgateError } from '../../../core/errors.ts';
 import { parseJson, isObject } from '../../../core/json.ts';
 import { takeLock, type Lock } from '../../../core/lock.ts';
@@ -26,7 +27,7 @@ type Options = {
   modelsOfEngine: () => Promise<string>;
   /** The shortest and the longest pause before it asks the gateway again. */
   backOffMs: { least: number; most: number };
-  log: (line: string) => void;
+  log: Log;
   /** Returns the room on the disk of a folder. */
   freeBytes?: (folder: string) => Promise<number>;
 };
@@ -285,7 +286,7 @@ export class CheckpointCopies implements Copies {
         before = size();
         const why = `the gateway at ${gateway} does not give it (${messageOf(error)})`;
         if (failed === TRIES) throw new TrialgateError('engine_unavailable', why, { cause: error });
-        log(`${why}: asks again`);
+        log(`${why}: asks again`, { level: 'warning' });
         await sleep(Math.min(backOffMs.least * 2 ** failed, backOffMs.most), this.#signal);
       }
     }

@@ -4,6 +4,7 @@ import { Worker } from 'node:worker_threads';
 import type { Snapshot } from '../../calls/counters.ts';
 import { Failure, shuttingDown } from '../../failure.ts';
 import type { NodeGatewayOptions } from './start-gateway.ts';
+import type { Log } from '../../../core/log.ts';
 import { sleep } from '../../../core/sleep.ts';
 import type { Order, Report } from './heavy-thread.ts';
 import { isDelivered } from './is-delivered.ts';
@@ -39,7 +40,7 @@ type Thread = { worker: Worker; port: Promise<number> };
  */
 export class HeavyLane {
   readonly #options: Omit<NodeGatewayOptions, 'log'>;
-  readonly #log: (line: string) => void;
+  readonly #log: Log;
   readonly #token = randomBytes(16).toString('hex');
   readonly #asked = new Map<number, (snapshot: Snapshot | null) => void>();
   #thread: Thread | null = null;
@@ -158,7 +159,7 @@ export class HeavyLane {
     port.catch(() => {});
     worker.on('message', (report: Report) => {
       if ('port' in report) resolve(report.port);
-      else if ('log' in report) this.#log(report.log);
+      else if ('log' in report) this.#log(report.log, report.fields);
       else {
         this.#last = report.snapshot;
         this.#asked.get(report.counters)?.(report.snapshot);
@@ -166,7 +167,9 @@ export class HeavyLane {
       }
     });
     worker.on('error', (error) => {
-      this.#log(`the thread for large requests ended: ${error.message}; the next large request starts it again`);
+      this.#log(`the thread for large requests ended: ${error.message}; the next large request starts it again`, {
+        level: 'warning',
+      });
       reject(error);
     });
     worker.on('exit', () => {

@@ -1,6 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { constants, getPriority, setPriority } from 'node:os';
 import { parentPort, workerData } from 'node:worker_threads';
+import type { LogFields } from '../../../core/log.ts';
 import { startGateway } from './start-gateway.ts';
 import type { Snapshot } from '../../calls/counters.ts';
 import type { ThreadOptions } from './heavy-lane.ts';
@@ -9,7 +10,7 @@ import { LaneEnd } from './lane-end.ts';
 /** A message to the thread. */
 export type Order = { counters: number } | { delivered: string; isWhole: boolean } | { close: true };
 /** A message from the thread. `log` has one line for each failure. */
-export type Report = { port: number } | { log: string } | { counters: number; snapshot: Snapshot };
+export type Report = { port: number } | { log: string; fields: LogFields } | { counters: number; snapshot: Snapshot };
 
 /** How much lower the thread's priority is than that of the thread that answers all other requests. */
 const NICE = 10;
@@ -25,7 +26,7 @@ export async function runHeavyThread(): Promise<void> {
     host: '127.0.0.1',
     port: 0,
     lane: end,
-    log: (log) => report({ log }),
+    log: (log, fields = {}) => report({ log, fields }),
   });
   parentPort?.on('message', (order: Order) => {
     if ('counters' in order) report({ counters: order.counters, snapshot: gateway.snapshot() });

@@ -1,12 +1,9 @@
 import { once } from 'node:events';
 import { startGateway, type NodeGatewayOptions } from './start-gateway.ts';
 
-/** Runs the gateway until `signal` aborts. Prints its address as one line on stdout, and failures on stderr. */
-export async function runGateway(options: Omit<NodeGatewayOptions, 'log'>, signal: AbortSignal): Promise<void> {
-  const gateway = await startGateway({
-    ...options,
-    log: (line) => console.error(`${new Date().toISOString()} gateway: ${line}`),
-  });
+/** Runs the gateway until `signal` aborts. Prints its address as one line, and failures in its log. */
+export async function runGateway(options: NodeGatewayOptions, signal: AbortSignal): Promise<void> {
+  const gateway = await startGateway(options);
   const open = options.adminKey === null ? '; without an admin key, its session routes are open to this machine' : '';
   const { engines, enginesFile, enginesKubernetes } = options;
   const found = [

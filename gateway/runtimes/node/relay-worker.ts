@@ -1,4 +1,5 @@
 import { WebSocket } from 'ws';
+import type { Log } from '../../../core/log.ts';
 import { engineAt } from '../../../core/engine-url.ts';
 import { TrialgateError } from '../../../core/errors.ts';
 import { sleep } from '../../../core/sleep.ts';
@@ -32,7 +33,7 @@ export type RelayWorkerOptions = {
   adminKey: string | null;
   /** The folder into which it fetches the checkpoints that its engine loads. If absent, the engine loads them from the deployment's folder. */
   checkpoints?: string | undefined;
-  log: (line: string) => void;
+  log: Log;
   /** The shortest and the longest pause before it dials again. */
   backOffMs?: { least: number; most: number };
   /** The time for which requests under way may go on after `signal` has aborted. */
@@ -113,7 +114,7 @@ class RelayWorker {
         longest = wasGreeted ? least : Math.min(longest * 2, most);
         // Workers that were cut together do not come back together.
         const pause = longest * (0.5 + Math.random() / 2);
-        log(`${why}: dials again in ${(pause / 1000).toFixed(1)} s`);
+        log(`${why}: dials again in ${(pause / 1000).toFixed(1)} s`, { level: 'warning' });
         await sleep(pause, stopped.signal).catch(() => {});
       }
     } finally {
@@ -215,7 +216,8 @@ class RelayWorker {
       const lost = this.#server.inFlight;
       this.#server.abort(new Error('the gateway has given this session up'));
       this.#server = new RequestServer(this.#engine);
-      if (lost > 0) log(`the gateway has lost this session: ${lost} requests under way were stopped`);
+      if (lost > 0)
+        log(`the gateway has lost this session: ${lost} requests under way were stopped`, { level: 'warning' });
     }
     this.#server.link.attach({ send }, received);
     log(`connected to ${gateway} as ${id}, serves ${engine}`);

@@ -1,4 +1,5 @@
 import { request } from 'undici';
+import type { Log } from '../../../core/log.ts';
 import { isRelayed, relayPath } from '../../../core/engine-url.ts';
 import { relayKey } from '../../../core/keys.ts';
 import { sleep } from '../../../core/sleep.ts';
@@ -24,7 +25,7 @@ const AWAY_SECONDS = 60;
 const CLAIM_MS = LEASE_SECONDS * 1500;
 const ASK_AGAIN_MS = 250;
 
-type Options = { db: Database; log: (line: string) => void; secret: string; graceMs?: number | undefined };
+type Options = { db: Database; log: Log; secret: string; graceMs?: number | undefined };
 
 /**
  * The relay workers of this gateway, and the way to those of other gateways. In the store each worker has a replica, and a lease of the one
@@ -33,7 +34,7 @@ type Options = { db: Database; log: (line: string) => void; secret: string; grac
 export class RelayWorkers {
   readonly hub: RelayHub;
   readonly #db: Database;
-  readonly #log: (line: string) => void;
+  readonly #log: Log;
   readonly #key: string;
   readonly #timer: ReturnType<typeof setInterval>;
   readonly #connections = new Map<string, RelayedConnection>();
@@ -150,7 +151,8 @@ export class RelayWorkers {
       await work();
       this.#isFailing = false;
     } catch (error) {
-      if (!this.#isFailing) this.#log(`relay workers cannot be written to the store: ${String(error)}`);
+      if (!this.#isFailing)
+        this.#log(`relay workers cannot be written to the store: ${String(error)}`, { level: 'error' });
       this.#isFailing = true;
     }
   }

@@ -1,6 +1,7 @@
 import { networkInterfaces } from 'node:os';
 import { setImmediate } from 'node:timers/promises';
 import { openDatabase, type Database } from '../../../store/database.ts';
+import type { Log } from '../../../core/log.ts';
 import { TrialgateError } from '../../../core/errors.ts';
 import { endLongCalls, noteLongCalls } from '../../../store/queries/long-calls.ts';
 import { retractCalls } from '../../../store/queries/retract-calls.ts';
@@ -15,6 +16,7 @@ import { requireSecret } from '../../../store/queries/require-secret.ts';
 import { settleDeliveries } from '../../../store/queries/settle-deliveries.ts';
 import { ReadGate, READERS } from '../../http/read-gate.ts';
 import { createGateway } from '../../http/app.ts';
+import { requireTwoKeys } from '../../http/auth.ts';
 import { Counters, type Snapshot } from '../../calls/counters.ts';
 import { keyHeader, type EngineKeys } from '../../engines/engine-keys.ts';
 import { EnginePool } from '../../engines/pool.ts';
@@ -57,9 +59,11 @@ export type NodeGatewayOptions = DiscoveryOptions & {
   engineKeys?: EngineKeys;
   databaseUrl: string;
   adminKey: string | null;
+  /** The key that opens what only reads. */
+  readKey?: string | null;
   secret: string;
   settings?: Partial<GatewaySettings>;
-  log?: (line: string) => void;
+  log?: Log;
   /** Calls under way may continue for this long after `close`. */
   drainMs?: number;
   /** A request's headers may take this long to arrive. */
@@ -103,7 +107,8 @@ const REFUSALS_MS = 500;
 
 /** Serves the gateway on Node, with undici towards the engines and group commit towards PostgreSQL. */
 export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway & { snapshot: () => Snapshot }> {
-  const { host, adminKey, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
+  const { host, adminKey, readKey = null, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
+  requireTwoKeys(adminKey, readKey);
   if (adminKey === null && !isLoopback(host)) {
     throw new TrialgateError(
       'bad_input',
@@ -192,6 +197,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     longCalls,
     secret,
     adminKey,
+    readKey,
     settings,
     log,
     docsFile,

@@ -37,10 +37,9 @@ export type WorkerAnswer = {
 
 /** Creates the app of one request. It opens its own connections when they are needed. */
 export function openApp(
-  { databaseUrl, engines: urls, engineKeys, docs, relay, secret, adminKey, settings }: WorkerOptions,
+  { databaseUrl, engines: urls, engineKeys, docs, relay, secret, adminKey, readKey, settings, log }: WorkerOptions,
   isolate: Isolate,
 ) {
-  const log = (line: string) => console.error(`gateway: ${line}`);
   const db = openRequestDatabase(databaseUrl);
   const engines = new EnginePool({
     urls,
@@ -76,6 +75,7 @@ export function openApp(
     engines,
     secret,
     adminKey,
+    readKey,
     settings,
     log,
     trials: new Trials((ids) => findTrials(db, ids)),

@@ -51,7 +51,7 @@ export class RelayObject {
         this.#write(async (db) => {
           if (!this.#hub.knows(url)) await leaveReplica(db, url);
         }),
-      log: (line) => console.error(`gateway: ${line}`),
+      log: this.#options.log,
     });
     const { adminKey, secret } = this.#options;
     this.#app = new Hono()
@@ -96,7 +96,7 @@ export class RelayObject {
     const kept = socket.deserializeAttachment();
     if (!kept) return socket.close(CLOSE.badHello, 'no worker_hello came');
     this.#sockets.set(socket, this.#hub.restore(asWorkerSocket(socket), kept));
-    console.error(`gateway: relay worker ${kept.lease.url} goes on after hibernation`);
+    this.#options.log(`relay worker ${kept.lease.url} goes on after hibernation`);
   }
 
   /** One write after the other, so that a worker that leaves and comes back is there in the end. */
@@ -111,7 +111,7 @@ export class RelayObject {
     try {
       await work(db);
     } catch (error) {
-      console.error(`gateway: relay workers cannot be written to the store: ${String(error)}`);
+      this.#options.log(`relay workers cannot be written to the store: ${String(error)}`, { level: 'error' });
     } finally {
       await db.$client.end();
     }

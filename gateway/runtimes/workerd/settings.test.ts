@@ -35,8 +35,15 @@ test.each([
     'unix:/run/engine.sock',
     'TRIALGATE_ENGINES: expected engines such as https://engine.example, separated by commas, or relay; a Worker reaches none through `unix:`',
   ],
+  ['TRIALGATE_READ_KEY', 'short', 'TRIALGATE_READ_KEY: expected at least 8 characters'],
   ['TRIALGATE_IDLE_SECONDS', 'long', 'TRIALGATE_IDLE_SECONDS: expected a number of seconds'],
 ])('a Cloudflare Worker without a valid %s refuses to serve and says what is wrong: %s', (name, value, message) => {
   const read = () => readEnvironment({ ...WHOLE, [name]: value });
   expect(read).toThrow(expect.objectContaining({ code: 'missing_prerequisite', message }));
+});
+
+test('a Cloudflare Worker has a read-only key if it is given one, which must not be the admin key', () => {
+  const readKeyOf = (TRIALGATE_READ_KEY: string) => readEnvironment({ ...WHOLE, TRIALGATE_READ_KEY }).readKey;
+  expect([readKeyOf('a key to read'), readKeyOf('')]).toEqual(['a key to read', null]);
+  expect(() => readKeyOf(WHOLE.TRIALGATE_ADMIN_KEY)).toThrow(/another key than admin_key/);
 });

@@ -1,8 +1,10 @@
 import { z } from 'zod';
 import { RELAY } from '../../../core/engine-url.ts';
+import { makeLog, type Log } from '../../../core/log.ts';
 import { TrialgateError } from '../../../core/errors.ts';
 import { ENGINE_KEY, readEngineKeys, type EngineKeys } from '../../engines/engine-keys.ts';
 import { WORKER_ENGINE_URL } from '../../engines/url-forms.ts';
+import { requireTwoKeys } from '../../http/auth.ts';
 import { isObject } from '../../json.ts';
 import {
   declarationOf,
@@ -27,6 +29,7 @@ export type WorkerOptions = {
   databaseUrl: string;
   secret: string;
   adminKey: string;
+  readKey: string | null;
   engines: string[];
   engineKeys: EngineKeys;
   /** If absent, the API's page has no files. */
@@ -34,6 +37,7 @@ export type WorkerOptions = {
   /** Null when no relay workers may dial in. */
   relay: RelayStub | null;
   settings: GatewaySettings;
+  log: Log;
 };
 
 const EXPECTED = 'engines such as https://engine.example, separated by commas';
@@ -62,8 +66,13 @@ const bindings = z.object({
     .optional(),
   TRIALGATE_SECRET: z.string('a secret: `wrangler secret put TRIALGATE_SECRET`').min(16, 'at least 16 characters'),
   TRIALGATE_ADMIN_KEY: z.string('a key: `wrangler secret put TRIALGATE_ADMIN_KEY`').min(8, 'at least 8 characters'),
+  TRIALGATE_READ_KEY: z
+    .string('a key: `wrangler secret put TRIALGATE_READ_KEY`')
+    .min(8, 'at least 8 characters')
+    .optional(),
   TRIALGATE_ENGINES: engineUrls,
   TRIALGATE_ENGINE_KEYS: engineKeys,
+  TRIALGATE_LOG_FORMAT: z.enum(['auto', 'text', 'json'], 'auto, text or json').default('auto'),
 });
 
 /**
@@ -97,17 +106,22 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
     RELAY: objects,
     TRIALGATE_SECRET: secret,
     TRIALGATE_ADMIN_KEY: adminKey,
+    TRIALGATE_READ_KEY: readKey = null,
     TRIALGATE_ENGINES: engines,
     TRIALGATE_ENGINE_KEYS: keys,
+    TRIALGATE_LOG_FORMAT: format,
   } = bound.data;
+  requireTwoKeys(adminKey, readKey);
   return {
     databaseUrl: HYPERDRIVE.connectionString,
     secret,
     adminKey,
+    readKey,
     engines,
     engineKeys: readEngineKeys(keys, (name) => (typeof given[name] === 'string' ? given[name] : null)),
     docs,
     relay: objects && engines.includes(RELAY) ? objects.get(objects.idFromName(RELAY)) : null,
     settings: settingsFrom(settings.data),
+    log: makeLog({ process: 'gateway', format: format === 'json' ? 'json' : 'text', write: console.error }),
   };
 }

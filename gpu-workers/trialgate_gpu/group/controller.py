@@ -19,11 +19,13 @@ import socket
 import sys
 import time
 from collections import deque
+from contextvars import Context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import GpuWorkerError
+from ..log import about_run, run_under_way
 from ..processes import descendants, is_alive
 from ..progress import Progress
 
@@ -86,6 +88,8 @@ class Group:
     options: GroupOptions
     ranks: dict[int, Rank] = field(default_factory=dict)
     ended: bool = False
+    # The run of the last command. Lines that the ranks wrote before its answer may be read after it.
+    _run: str | None = None
     _events: asyncio.Queue[tuple[int, Json]] = field(default_factory=asyncio.Queue)
     _log: deque[str] = field(default_factory=lambda: deque(maxlen=40))
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -93,9 +97,10 @@ class Group:
     @classmethod
     async def start(cls, options: GroupOptions, progress: Progress) -> Group:
         """Starts the processes and waits until every rank is ready."""
-        group = cls(options)
+        group = cls(options, _run=run_under_way())
         try:
-            await group._launch()
+            # The group stays for other runs: what it starts here must not be of the run that is first.
+            await asyncio.create_task(group._launch(), context=Context())
             await group._answers("ready", progress, options.start_seconds)
             group._require_same_code()
         except BaseException:
@@ -143,7 +148,8 @@ class Group:
             text = line.decode(errors="replace").rstrip()
             self._log.append(text)
             if text.startswith(RANK_LOG):
-                log.warning("%s", text)
+                with about_run(self._run):
+                    log.warning("%s", text)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = None
@@ -186,6 +192,7 @@ class Group:
 
     async def call(self, name: str, request: Json, progress: Progress) -> Json:
         """Runs one command on all ranks and returns rank 0's result. A group that cannot go on has ended then."""
+        self._run = run_under_way()
         self._empty()
         line = json.dumps({"name": name, "request": request}).encode() + b"\n"
         try:
@@ -266,7 +273,7 @@ class Group:
             return _raised(next(iter(known or errors.values())), leaves_group=False)
         lines = [line for line in self._log if line.strip()]
         if lines:
-            log.error("the group's last lines:\n%s", "\n".join(lines[-20:]))
+            _log_each("the group's last lines", lines[-20:])
         causes = [line for line in lines if "Error" in line or "error:" in line]
         return RankLost(f"{what} ({causes[-1][-300:]})" if causes else what)
 
@@ -307,10 +314,15 @@ def _error(kind: str, message: str) -> Json:
 
 def _raised(error: Json, *, leaves_group: bool) -> GpuWorkerError:
     if error["trace"]:
-        log.error("a rank failed:\n%s", error["trace"])
+        _log_each("a rank failed", error["trace"].splitlines())
     raised = GpuWorkerError(error["kind"], error["message"], retryable=error["retryable"])
     raised.leaves_group = leaves_group
     return raised
+
+
+def _log_each(what: str, lines: list[str]) -> None:
+    for line in lines:
+        log.error("%s: %s", what, line)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import logging
 import os
 import shlex
 import signal
@@ -16,6 +17,7 @@ from conftest import LORA, two_groups
 
 from ..errors import Cancelled, GpuWorkerError
 from ..load_base import load_base
+from ..log import about_run, run_under_way
 from ..processes import is_alive
 from ..progress import Progress
 from ..train_step import Trainer
@@ -106,6 +108,26 @@ def test_the_progress_of_a_rank_is_seen_while_its_step_runs(make_run, hold):
 
     asyncio.run(with_backend(work))
     assert seen.state["pack"] == 1
+
+
+def test_a_rank_s_line_is_about_the_run_whose_command_it_does_not_about_the_run_that_started_it(make_run, hold):
+    run, said = make_run(), []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append((run_under_way(), record.getMessage()))
+
+    async def work(backend):
+        with about_run("first"):
+            base = await backend.load_base(base_request(run), Progress())
+        (hold / "0-warn").touch()
+        with about_run("second"):
+            await backend.train_step(run.request(base["checkpoint"], two_groups()), Progress())
+
+    logging.getLogger("trialgate.gpu").addHandler(handler)
+    try:
+        asyncio.run(with_backend(work))
+    finally:
+        logging.getLogger("trialgate.gpu").removeHandler(handler)
+    assert ("second", "rank 0: is slow") in said
 
 
 def test_a_step_that_is_cancelled_inside_a_pack_ends_its_ranks_and_the_next_try_makes_the_same_weights(make_run, hold):

@@ -22,11 +22,21 @@ export async function startWorkerGateway(
   bundle: Bundle,
   options: NodeGatewayOptions,
 ): Promise<NodeGateway & { pid: number | undefined }> {
-  const { engines, engineKeys = {}, databaseUrl, adminKey, secret, settings: changed, log = () => {} } = options;
+  const {
+    engines,
+    engineKeys = {},
+    databaseUrl,
+    adminKey,
+    readKey,
+    secret,
+    settings: changed,
+    log = () => {},
+  } = options;
   const keys = Object.entries(engineKeys);
   const variables = {
     TRIALGATE_SECRET: secret,
     TRIALGATE_ADMIN_KEY: adminKey ?? '',
+    TRIALGATE_READ_KEY: readKey ?? '',
     TRIALGATE_ENGINES: engines.join(','),
     TRIALGATE_ENGINE_KEYS: keys.map(([host], i) => `${host}=ENGINE_KEY_${i}`).join(','),
     ...Object.fromEntries(keys.map(([, key], i) => [`ENGINE_KEY_${i}`, key])),

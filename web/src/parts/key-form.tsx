@@ -2,7 +2,7 @@ import { useState } from 'react';
 
 type Props = { refused: string; onKey: (key: string) => void };
 
-/** Asks for the admin key. `refused` says why the gateway refused one; empty before one was given. */
+/** Asks for the admin key, or the one that only reads. `refused` says why the gateway refused one; empty before one was given. */
 export function KeyForm({ refused, onKey }: Props) {
   const [key, setKey] = useState('');
   return (
@@ -34,7 +34,7 @@ export function KeyForm({ refused, onKey }: Props) {
       <p className="hint">
         <code>npx trialgate open</code> prints an address that has it. It is <code>admin_key</code> in the file{' '}
         <code>secrets.json</code> of the deployment’s folder, or what the gateway was started with. This tab keeps it
-        until you close it.
+        until you close it. A read-only key opens the page too.
       </p>
     </form>
   );

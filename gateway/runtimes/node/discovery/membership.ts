@@ -1,3 +1,4 @@
+import type { Log } from '../../../../core/log.ts';
 import { isRelayed, RELAY } from '../../../../core/engine-url.ts';
 import { sleep } from '../../../../core/sleep.ts';
 import type { Database } from '../../../../store/database.ts';
@@ -21,7 +22,7 @@ type Options = {
   discovery: DiscoveryOptions;
   /** Repeats the first writes, without which the gateway does not start. */
   atStart: (write: () => Promise<void>) => Promise<void>;
-  log: (line: string) => void;
+  log: Log;
 };
 
 /**
@@ -85,7 +86,7 @@ export class Membership {
     };
     const end = follow().catch((error: unknown) => {
       if (this.#stopping.signal.aborted) return;
-      log(`engines by ${foundBy} are not followed any more: ${messageOf(error)}`);
+      log(`engines by ${foundBy} are not followed any more: ${messageOf(error)}`, { level: 'error' });
       first.reject(error);
     });
     return { first: first.promise, end };
@@ -127,7 +128,8 @@ export class Membership {
 
   #fail(foundBy: FoundBy, message: string): void {
     const before = this.#states.get(foundBy);
-    if (before?.failure?.message !== message) this.#options.log(`${message}; the engines stay as they are`);
+    if (before?.failure?.message !== message)
+      this.#options.log(`${message}; the engines stay as they are`, { level: 'warning' });
     const since = before?.failure?.since ?? new Date();
     this.#states.set(foundBy, { foundBy, engines: before?.engines ?? null, failure: { message, since } });
   }
@@ -152,7 +154,8 @@ export class Membership {
       try {
         return await write();
       } catch (error) {
-        if (isFirst) this.#options.log(`the change of engines waits for the store: ${messageOf(error)}`);
+        if (isFirst)
+          this.#options.log(`the change of engines waits for the store: ${messageOf(error)}`, { level: 'warning' });
         await sleep(STORE_PAUSE_MS, this.#stopping.signal);
       }
     }
@@ -177,9 +180,11 @@ function changesOf(before: readonly FoundEngine[], now: readonly FoundEngine[]) 
   };
 }
 
-function noteUntrainable(url: string, log: (line: string) => void): void {
+function noteUntrainable(url: string, log: Log): void {
   if (url === RELAY || isRelayed(url)) return;
   const { whyUntrainable = null } = engineIn(url) ?? {};
   if (whyUntrainable !== null)
-    log(`engine ${url}: its calls are answered and recorded, and none can be trained on, because ${whyUntrainable}`);
+    log(`engine ${url}: its calls are answered and recorded, and none can be trained on, because ${whyUntrainable}`, {
+      level: 'warning',
+    });
 }
