@@ -1,13 +1,20 @@
 """Tests models with layers that keep a state: short convolutions, gated delta nets and Mamba-2."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
+from transformers import AutoConfig
 
+from . import gradient_check, recurrent
+from .errors import GpuWorkerError
 from .examine_model import examine
 from .families_test import TRAINED, make
 from .gradient_check import TEMPERATURE, _slopes
 from .group.placement import recompute_layers
+from .outline import outline
 from .pack import distinct_tokens, make_packs
 from .pieces_test import forks
 from .policy import Policy
@@ -85,10 +92,38 @@ def test_layers_that_are_computed_again_in_the_backward_pass_give_the_same_gradi
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_state_that_is_not_handed_on_is_found(policy, monkeypatch):
-    monkeypatch.setattr("trialgate_gpu.recurrent._states", lambda *_: None)
-    found, expected = packed(policy, forks(), 24, 10_000), alone(policy, forks(), 24)
-    assert float((found[0] - expected[0]).norm() / expected[0].norm()) > 1e-2
+STATES = recurrent._states
+
+
+def detached(before, kept):
+    found = STATES(before, kept)
+    return None if found is None else tuple(each.detach() for each in found)
+
+
+@pytest.mark.parametrize("states", [lambda *_: None, detached], ids=["no state", "a state without its gradient"])
+@pytest.mark.parametrize("case", gradient_check.CASES, ids=["branches in one pack", "a prefix of several packs"])
+def test_the_gradient_check_finds_a_state_that_is_not_handed_on(policy, monkeypatch, states, case):
+    monkeypatch.setattr(gradient_check, "CASES", (case,))
+    assert gradient_check.gradient_deviation(policy) <= 1e-4
+    monkeypatch.setattr(recurrent, "_states", states)
+    assert gradient_check.gradient_deviation(policy) > 1e-3
+
+
+def test_no_layer_keeps_the_states_of_a_prefix_after_its_packs(policy):
+    prefixes = Prefixes()
+    for pack in make_packs(chains_of(forks(), 24), 50):
+        policy.logprobs(pack, prefixes)
+    states = weakref.ref(prefixes.states)
+    prefixes.end()
+    gc.collect()
+    assert states() is None
+
+
+@pytest.mark.parametrize("kind", ["zamba", "zamba2", "jamba"])
+def test_a_layer_that_nothing_has_shown_to_begin_with_a_state_is_refused(tmp_path, kind):
+    AutoConfig.for_model(kind).save_pretrained(tmp_path)
+    with pytest.raises(GpuWorkerError, match="keep a state that sequences in one pack would share"):
+        outline(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["lfm2", "qwen3_5_text", "granitemoehybrid"])

@@ -28,7 +28,7 @@ def check_model(policy: Policy, folder: Path) -> dict[str, float]:
         found = differences(policy)
     except (Cancelled, GpuWorkerError):
         raise
-    except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError, KeyError) as error:
+    except (TypeError, ValueError, RuntimeError, AttributeError, AssertionError, KeyError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise _refused(policy, folder, f"its forward pass fails in this trainer ({error})") from error
