@@ -85,6 +85,23 @@ def test_a_prompt_that_8_trials_share_is_computed_once_and_its_gradient_is_that_
         require_equal(found, alone(policy, sequences, prompt - 1))
 
 
+def test_a_layer_that_keeps_a_state_gets_the_tokens_of_a_shared_prompt_once(policy, monkeypatch):
+    draw = np.random.default_rng(0)
+    start, replies = draw.integers(0, 64, 512), [draw.integers(0, 64, 24 + n) for n in range(8)]
+    (pack,) = make_packs(chains_of([np.concatenate([start, each]) for each in replies], 511), 10_000)
+    layer = next(part.forward for part in policy.model.modules() if isinstance(part.forward, Recurrent))
+    plain, sizes = layer.forward, []
+
+    def counted(piece, **given):
+        sizes.append(piece.shape[0] * piece.shape[1])
+        return plain(piece, **given)
+
+    monkeypatch.setattr(layer, "forward", counted)
+    policy.logprobs(pack)
+    # Replies of about the same length are one call, padded to the longest.
+    assert sum(map(len, [start, *replies])) <= sum(sizes) <= 512 + 1.4 * sum(map(len, replies))
+
+
 def test_layers_that_are_computed_again_in_the_backward_pass_give_the_same_gradient(policy, tmp_path):
     again = Policy(make(tmp_path, name := policy.model.config.model_type, TRAINED[name]), CPU, torch.float32)
     recompute_layers(again.model)

@@ -37,8 +37,9 @@ from ..policy import layers_of
 
 LOGITS = 4
 NAME = "trialgate_sizes"
-# What a layer keeps grows with the tokens in proportion; so many show how much it is.
-SOME_TOKENS = 128
+# What a layer keeps grows with the tokens in proportion; so many show how much it is. Layers that keep a state compute
+# in chunks of 64 or 256 tokens, and pad the last one.
+SOME_TOKENS = 1024
 
 
 class _Attention(torch.autograd.Function):
