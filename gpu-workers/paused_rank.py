@@ -3,7 +3,8 @@
 The folder of TRIALGATE_HOLD may have a file `RANK-PHASE`. A rank that comes to this phase writes its process id into
 `held` there and waits, so that a test can end it at that place. A file
 `RANK-bug`, `RANK-key` or `RANK-memory` makes the rank's next step raise that error, `RANK-disk` the next file that it
-writes, and `RANK-warn` makes it write a line into its log. `largest-file` has the bytes after which weights go into another file.
+writes, and `RANK-warn` makes it write a line into its log. `largest-file` has the bytes after which weights go into
+another file.
 """
 
 from __future__ import annotations
