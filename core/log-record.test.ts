@@ -83,9 +83,9 @@ test.each(HOSTILE)('whatever text others send, a line stays one line of bounded 
     if (format === 'json') logRecord.parse(JSON.parse(withStack));
     else for (const more of withStack.split('\n').slice(1)) expect(more).toMatch(/^ {4}/);
     // What another program wrote into a stack is shown to people too.
+    const some = text.slice(0, 20_000);
     // oxlint-disable-next-line no-control-regex
-    expect(textOf({ level: 'info', message: text, stack: text })).not.toMatch(
-      /[\r\u001b\u0080-\u009f\u2028\u2029\u0000]/,
-    );
+    const control = /[\r\u001b\u0080-\u009f\u2028\u2029\u0000]/;
+    expect(textOf({ level: 'info', message: some, stack: some })).not.toMatch(control);
   }
 });
