@@ -10,6 +10,7 @@ const SETTINGS = [
   'gateway_port',
   'gateway_host',
   'database_url',
+  'temporal_address',
   'admin_key',
   'secret',
   'home',
@@ -56,6 +57,7 @@ export function register(root: Command): void {
         { connectionsOf },
         { engineKeysOf },
         { INSTALLS, homeFolders },
+        { operateInThread },
       ] = await Promise.all([
         import('../load-gateway.ts').then(({ loadGateway }) => loadGateway()),
         import('../config/schema.ts'),
@@ -63,6 +65,7 @@ export function register(root: Command): void {
         import('../config/connections.ts'),
         import('../config/engine-keys.ts'),
         import('../folders.ts'),
+        import('../run/operate-in-thread.ts'),
       ]);
       const { relayAddress: given } = options;
       const relayAddress = given === undefined ? undefined : valid('--relay-address', httpUrl.safeParse(given));
@@ -88,6 +91,7 @@ export function register(root: Command): void {
             settings: settingsFrom(config),
             page: INSTALLS.page,
             checkpoints: homeFolders(config.home).checkpoints,
+            ...(config.temporal_address === undefined ? {} : { operateRun: operateInThread(config) }),
             heavyThread: new URL('../heavy-thread.ts', import.meta.url),
           },
           signal,

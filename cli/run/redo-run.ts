@@ -12,11 +12,11 @@ import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 
 /**
- * Runs the last iteration again under a new take.
+ * Runs the last iteration again under a new take. Returns a sentence about it.
  * @param relay the way to engines behind relay workers
  * @throws TrialgateError `bad_input` when the version that it samples from was pruned, or an engine has another model; then nothing changes
  */
-export async function redoRun({ client, db }: DeploymentClients, runId: string, relay = NO_RELAY): Promise<void> {
+export async function redoRun({ client, db }: DeploymentClients, runId: string, relay = NO_RELAY): Promise<string> {
   const description = await client.workflow
     .getHandle(runId)
     .describe()
@@ -35,6 +35,7 @@ export async function redoRun({ client, db }: DeploymentClients, runId: string, 
   }
   await markRunning(db, runId);
   await resetTo(client, execution, firstTask);
+  return `run ${runId} starts its last iteration again`;
 }
 
 type Execution = { workflowId: string; runId: string };

@@ -329,6 +329,13 @@ class TrialgateClient:
     def run(self, run_id: str) -> dict[str, Any]:
         return cast(dict[str, Any], self._json("GET", _run(run_id)))
 
+    def operate(self, run_id: str, verb: str, **values: str | float | bool) -> dict[str, Any]:
+        """Does "pause", "resume", "stop", "cancel", "redo" or "fork", as the command of that name does.
+
+        It may take longer than this client's timeout: then the verb goes on without it.
+        """
+        return cast(dict[str, Any], self._json("POST", _run(run_id), body={"verb": verb, **values}))
+
     def iterations(self, run_id: str, start: int | None = None, limit: int | None = None) -> dict[str, Any]:
         """Reads a run's iterations from `start` on, with their rewards and metrics."""
         query = {"from": start, "limit": limit}

@@ -23,10 +23,12 @@ import type {
   IterationList,
   RunDetails,
   RunList,
+  RunVerb,
   SearchResult,
   Timeline,
   Transcript,
   TrialFilter,
+  VerbReply,
 } from './run-types.ts';
 
 export type * from './types.ts';
@@ -178,6 +180,11 @@ export class TrialgateClient {
 
   run(runId: string, signal?: AbortSignal): Promise<RunDetails> {
     return this.#json(runPath(runId), { signal });
+  }
+
+  /** Pauses, resumes, stops, cancels, redoes or forks a run, as the command of that name does. */
+  operate(runId: string, verb: RunVerb, signal?: AbortSignal): Promise<VerbReply> {
+    return this.#json(runPath(runId), { method: 'POST', body: verb, signal });
   }
 
   iterations(

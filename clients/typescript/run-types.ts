@@ -26,9 +26,20 @@ export type Evaluation = {
 };
 export type RunDetails = RunState & {
   config: unknown;
+  /** True where `operate` changes runs. */
+  is_operable: boolean;
   evaluations: Evaluation[];
   quarantined: { task: string; reason: string; at: number }[];
 };
+
+/** What a run is to do, as the command of that name. `seconds`: a day if absent. */
+export type RunVerb =
+  | { verb: 'pause'; seconds?: number }
+  | { verb: 'resume'; retry_failed?: boolean }
+  | { verb: 'stop' | 'cancel' | 'redo' }
+  | { verb: 'fork'; version: number; run_id?: string; iterations?: number };
+/** `run_id`: the run; of a fork the new one. `message`: what the command prints. */
+export type VerbReply = { run_id: string; message: string };
 
 export type Take = {
   iteration: number;

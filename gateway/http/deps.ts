@@ -5,6 +5,7 @@ import type { EngineConnection } from '../engines/connection.ts';
 import type { InFlight } from '../engines/in-flight.ts';
 import type { CheckpointReader } from '../relay/checkpoints.ts';
 import type { RelayHub } from '../relay/hub.ts';
+import type { OperateRun } from './operate.ts';
 import type { OpenBodies } from './bodies/open-bodies.ts';
 import type { ReadGate } from './read-gate.ts';
 import type { Refusals } from './refusals.ts';
@@ -37,6 +38,8 @@ export type GatewayDeps = CallDeps & {
   reader: Database;
   /** Lets only as many readers in as have a connection. */
   readGate: ReadGate;
+  /** Changes runs. Absent without Temporal. */
+  operateRun?: OperateRun;
 };
 
 /** A way to find the deployment's engines. `engines` is how many it found last. It is null while it has not found any yet. */

@@ -68,6 +68,7 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const reply: RunDetails = {
       ...head(run),
       config: run.config,
+      is_operable: deps.operateRun !== undefined,
       evaluations: evaluations.map(({ id, policyVersion, trials, scored, rewardMean, passAt }) => ({
         id,
         policy_version: policyVersion,

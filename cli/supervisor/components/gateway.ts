@@ -25,6 +25,7 @@ export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component 
         TRIALGATE_ENGINES: JSON.stringify(plan.engines),
         TRIALGATE_ENGINE_KEYS: JSON.stringify(plan.config.engine_keys),
         TRIALGATE_DATABASE_URL: plan.databaseUrl,
+        TRIALGATE_TEMPORAL_ADDRESS: plan.temporalAddress,
         TRIALGATE_ADMIN_KEY: plan.adminKey,
         TRIALGATE_SECRET: plan.secret,
         ...Object.fromEntries(DISCOVERY_KEYS.map((key) => [variableOf(key), String(plan.config[key] ?? '')] as const)),

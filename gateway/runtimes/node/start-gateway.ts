@@ -14,6 +14,7 @@ import { readReplicas } from '../../../store/queries/read-replicas.ts';
 import { requireSecret } from '../../../store/queries/require-secret.ts';
 import { settleDeliveries } from '../../../store/queries/settle-deliveries.ts';
 import { ReadGate, READERS } from '../../http/read-gate.ts';
+import type { OperateRun } from '../../http/operate.ts';
 import { createGateway } from '../../http/app.ts';
 import { Counters, type Snapshot } from '../../calls/counters.ts';
 import { keyHeader, type EngineKeys } from '../../engines/engine-keys.ts';
@@ -76,6 +77,8 @@ export type NodeGatewayOptions = DiscoveryOptions & {
   page?: string;
   /** The deployment's folder of checkpoints, of which relay workers fetch what their engines load; absent: they fetch none. */
   checkpoints?: string;
+  /** Changes runs for the page; absent: this gateway changes none. */
+  operateRun?: OperateRun;
   /** The time for which calls under way wait for a relay worker whose connection was cut. */
   relayGraceMs?: number;
 };
@@ -112,7 +115,8 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   }
   const settings = { ...DEFAULT_SETTINGS, ...options.settings };
   const { lane: own } = options;
-  const lane = own === undefined ? new HeavyLane({ ...options, drainMs }) : null;
+  // No function goes to another thread.
+  const lane = own === undefined ? new HeavyLane({ ...options, operateRun: undefined, drainMs }) : null;
   const db = openDatabase(options.databaseUrl, { settings: SESSION, ...(lane ? {} : { maxConnections: 4 }) });
   // It connects when it is first asked.
   const reader = openDatabase(options.databaseUrl, { settings: READER, maxConnections: READERS.reading });
@@ -198,6 +202,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     pageFile: pageFileIn(options.page),
     reader,
     readGate: new ReadGate(READERS),
+    operateRun: options.operateRun,
     stopping: stopping.signal,
   });
   const workerSockets = own === undefined ? new WorkerSockets({ adminKey, hub: workers?.hub ?? null }) : null;
