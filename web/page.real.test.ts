@@ -11,6 +11,7 @@ import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'v
 import { openBrowser } from '../tests/browser/open-browser.ts';
 import { FakeOperator, refusing } from '../tests/support/fakes/fake-operator.ts';
 import { ADMIN_KEY, TestGateway } from '../tests/support/harness/gateways.ts';
+import { until } from '../tests/support/harness/until.ts';
 import type { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { useServer } from '../tests/support/harness/use-database.ts';
 import { recordFailedRun } from '../tests/support/scenarios/failed-run.ts';
@@ -532,6 +533,42 @@ test('a fork is started from a version of the run, and its answer leads to the n
   await view.getByRole('heading', { name: 'child', exact: true }).waitFor();
   expect(operator.asked).toEqual(['parent {"verb":"fork","version":1,"run_id":"child"}']);
   expect(faults).toEqual([]);
+});
+
+test('a view of a run under way asks when the gateway says that something changed, and not otherwise; without events it asks again by itself', async () => {
+  const { view } = await openOwn('followed');
+  await view.clock.install();
+  let questions = 0;
+  let isAway = false;
+  await view.route(`${gateway.gateway.url}/runs/followed{,/events}`, (route) => {
+    if (!route.request().url().endsWith('/events')) questions++;
+    else if (isAway) return route.abort();
+    return route.continue();
+  });
+  /** Lets time pass in the page, and what it asks then be asked. */
+  const pass = async (ms: number): Promise<void> => {
+    await view.clock.fastForward(ms);
+    await view.evaluate('fetch("/health")');
+  };
+  const say = (reason: string) => changeRun(gateway.db, 'followed', { reason });
+  const begun = view.waitForResponse(`${gateway.gateway.url}/runs/followed/events`);
+  await view.reload();
+  await begun;
+  // It asks again when the events have begun, for what happened before.
+  for (let i = 0; i < 5; i++) await pass(4_000);
+  const before = questions;
+  await pass(8_000);
+  expect(questions).toBe(before);
+  // A minute after the last question, the page would ask without an event.
+  const shows = (text: string, everyMs: number) =>
+    until(async () => (await pass(everyMs), view.getByText(text).isVisible()), 20_000);
+  await say('it waits for a teacher');
+  await shows('it waits for a teacher', 10);
+  isAway = true;
+  await view.reload();
+  await view.getByRole('heading', { name: 'Iterations' }).waitFor();
+  await say('it goes on');
+  await shows('it goes on', 4_000);
 });
 
 test('where the gateway changes no runs, the view has the commands to type in place of buttons', async () => {

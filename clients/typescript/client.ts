@@ -22,6 +22,7 @@ import type {
   GroupList,
   IterationList,
   RunDetails,
+  RunEvent,
   RunList,
   RunVerb,
   SearchResult,
@@ -40,6 +41,7 @@ type Request = {
   method?: 'GET' | 'POST' | 'DELETE';
   query?: Record<string, string | number | undefined>;
   body?: unknown;
+  headers?: Record<string, string>;
   key?: string;
   signal?: AbortSignal;
 };
@@ -187,6 +189,25 @@ export class TrialgateClient {
     return this.#json(runPath(runId), { method: 'POST', body: verb, signal });
   }
 
+  /** Follows a run: `now` at first, then `changed` whenever something of it has changed. `after` is the `id` of the last event before a cut. */
+  async *runEvents(
+    runId: string,
+    { after, signal }: { after?: string; signal?: AbortSignal } = {},
+  ): AsyncGenerator<RunEvent> {
+    const headers: Record<string, string> = after === undefined ? {} : { 'last-event-id': after };
+    const { body } = await this.#send(`${runPath(runId)}/events`, { headers, signal });
+    if (!body) return;
+    let rest = '';
+    for await (const text of body.pipeThrough(new TextDecoderStream())) {
+      const events = (rest + text).split('\n\n');
+      rest = events.pop() ?? '';
+      for (const event of events) {
+        const [, name, id] = /^event: (now|changed)\nid: (.+)$/m.exec(event) ?? [];
+        if ((name === 'now' || name === 'changed') && id !== undefined) yield { name, id };
+      }
+    }
+  }
+
   iterations(
     runId: string,
     query: { from?: number; limit?: number } = {},
@@ -259,7 +280,7 @@ export class TrialgateClient {
     }
   }
 
-  async #send(path: string, { method = 'GET', query = {}, body, key, signal }: Request): Promise<Response> {
+  async #send(path: string, { method = 'GET', query = {}, body, headers, key, signal }: Request): Promise<Response> {
     const { baseUrl, adminKey, fetch: send = fetch } = this.#options;
     const url = new URL(`${baseUrl.replace(/\/+$/, '')}${path}`);
     for (const [name, value] of Object.entries(query))
@@ -268,6 +289,7 @@ export class TrialgateClient {
     const reply = await send(url, {
       method,
       headers: {
+        ...headers,
         ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }),
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
       },

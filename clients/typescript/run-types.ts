@@ -41,6 +41,9 @@ export type RunVerb =
 /** `run_id`: the run; of a fork the new one. `message`: what the command prints. */
 export type VerbReply = { run_id: string; message: string };
 
+/** `now`: the state when the events begin. `changed`: something of the run has changed. */
+export type RunEvent = { name: 'now' | 'changed'; id: string };
+
 export type Take = {
   iteration: number;
   take: number;

@@ -8,6 +8,7 @@ import type { RelayHub } from '../relay/hub.ts';
 import type { OperateRun } from './operate.ts';
 import type { OpenBodies } from './bodies/open-bodies.ts';
 import type { ReadGate } from './read-gate.ts';
+import type { RunEvents } from './run-events.ts';
 import type { Refusals } from './refusals.ts';
 import type { Database } from '../../store/database.ts';
 
@@ -38,6 +39,8 @@ export type GatewayDeps = CallDeps & {
   reader: Database;
   /** Lets only as many readers in as have a connection. */
   readGate: ReadGate;
+  /** Tells pages of changes. Absent in a runtime whose requests share nothing. */
+  runEvents?: RunEvents;
   /** Changes runs. Absent without Temporal. */
   operateRun?: OperateRun;
 };

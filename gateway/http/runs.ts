@@ -33,7 +33,9 @@ import type {
   Take,
   Timeline,
 } from './openapi/run-schemas.ts';
+import { EVENT_STREAM } from '../reply-formats.ts';
 import { readForPage } from './read-for-page.ts';
+import { streamOf } from './stream-of.ts';
 import { termsOf } from './search-terms.ts';
 import { timelineOf } from './timeline-reply.ts';
 
@@ -80,6 +82,14 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       quarantined: run.quarantined.map(({ task, reason, at }) => ({ task, reason, at: epochSeconds(at) })),
     };
     return c.json(reply);
+  });
+
+  app.get('/runs/:run/events', async (c) => {
+    const { id } = await runOf(c.req.raw.headers, c.req.param('run'));
+    if (!deps.runEvents)
+      throw new Failure(501, 'no_events', 'this gateway sends no events: ask for the run itself', { retryable: false });
+    const events = deps.runEvents.follow(id, c.req.header('last-event-id') ?? null);
+    return new Response(streamOf(events), { headers: EVENT_STREAM });
   });
 
   app.get('/runs/:run/iterations', async (c) => {

@@ -260,6 +260,21 @@ export const OPERATIONS: readonly Operation[] = [
   },
   {
     ...admin,
+    id: 'run_events',
+    method: 'get',
+    path: `${RUN}/events`,
+    summary:
+      'Follow a run by server-sent events: `now` at first, `changed` when something of it has changed. With `Last-Event-ID` the first is `changed` too if something changed since',
+    reply: { type: 'text/event-stream' },
+    failures: {
+      ...KEY,
+      ...NO_RUN,
+      501: 'This gateway sends no events',
+      503: 'Too many clients follow runs, or PostgreSQL cannot be reached: try again',
+    },
+  },
+  {
+    ...admin,
     id: 'iterations',
     method: 'get',
     path: `${RUN}/iterations`,

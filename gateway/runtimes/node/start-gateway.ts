@@ -15,6 +15,8 @@ import { requireSecret } from '../../../store/queries/require-secret.ts';
 import { settleDeliveries } from '../../../store/queries/settle-deliveries.ts';
 import { ReadGate, READERS } from '../../http/read-gate.ts';
 import type { OperateRun } from '../../http/operate.ts';
+import { RunEvents } from '../../http/run-events.ts';
+import { readRunMark } from '../../../store/queries/read-run-mark.ts';
 import { createGateway } from '../../http/app.ts';
 import { Counters, type Snapshot } from '../../calls/counters.ts';
 import { keyHeader, type EngineKeys } from '../../engines/engine-keys.ts';
@@ -175,6 +177,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     discovery: options,
     atStart: (write) => withStartRetry(settings, write),
   });
+  const runEvents = new RunEvents({ readMark: (runId) => readRunMark(reader, runId) });
   const otherThread = lane ? () => lane.snapshot() : undefined;
   const app = createGateway({
     db,
@@ -202,6 +205,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     pageFile: pageFileIn(options.page),
     reader,
     readGate: new ReadGate(READERS),
+    runEvents,
     operateRun: options.operateRun,
     stopping: stopping.signal,
   });
@@ -231,6 +235,8 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     workers?.serveAt(options.relayAddress ?? reachableAt(host, port, ownAddress()));
     const close = async () => {
       let isClosed = false;
+      // They would last as long as their pages are open.
+      runEvents.close();
       const closed = stopServer(server, stopping, drainMs).finally(() => (isClosed = true));
       await Promise.all([closed, workerSockets?.closeAfter(server, () => isClosed), lane?.close()]);
       await Promise.race([workers?.close(), sleep(settings.storeWaitMs)]);

@@ -25,6 +25,7 @@ export function RunView({ runId }: { runId: string }) {
     key: `run ${runId}`,
     ask: (client, before: RunNow | null, signal) => readRunNow(client, runId, before, signal),
     isFinal: ({ run }) => hasEnded(run.status),
+    runOf: () => runId,
   });
   return (
     <>
