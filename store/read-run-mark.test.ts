@@ -1,8 +1,8 @@
-import { and, eq } from 'drizzle-orm';
+import { and, eq, sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { recordRun } from '../tests/support/scenarios/recorded-run.ts';
 import { useDatabase } from '../tests/support/harness/use-database.ts';
-import { readRunMark } from './queries/read-run-mark.ts';
+import { markOf, readRunMark } from './queries/read-run-mark.ts';
 import { groups, iterations, policyVersions, publications, quarantinedTasks, runs, trials } from './schema.ts';
 
 const store = useDatabase();
@@ -35,6 +35,22 @@ const CHANGES: [what: string, change: () => Promise<unknown>][] = [
   [
     'a trial that begins',
     () => store.db.insert(trials).values({ id: `${RUN}-2.1-0-0`, runId: RUN, groupId: `${RUN}/2.1/0`, trialIndex: 0 }),
+  ],
+  [
+    'a group with a deadline',
+    () =>
+      store.db.insert(groups).values({
+        ...{ id: `${RUN}/2.1/1`, runId: RUN, kind: 'train', iteration: 2, take: 1, ordinal: 1 },
+        ...{ task: 't', agent: 'a', size: 2, policyVersion: 2, deadlineAt: new Date('2040-01-02') },
+      }),
+  ],
+  [
+    'a deadline that is not the last one',
+    () =>
+      store.db
+        .update(groups)
+        .set({ deadlineAt: new Date('2040-01-01') })
+        .where(eq(groups.id, `${RUN}/2.1/0`)),
   ],
   [
     'a call',
@@ -106,6 +122,14 @@ test('a run’s mark is another one after each change that its views show, and t
     expect([what, marks.includes(now), await mark()]).toEqual([what, false, now]);
     marks.push(now);
   }
+});
+
+test('a mark of a long run asks nothing for each group that can no longer change', async () => {
+  await recordRun(store.db, 'long', { iterations: 30, groups: 4, size: 1 });
+  const { rows } = await store.db.execute<{ 'QUERY PLAN': string }>(sql`explain (analyze) ${markOf('long')}`);
+  const plan = rows.map((row) => row['QUERY PLAN']).join('\n');
+  const loops = [...plan.matchAll(/loops=(\d+)/g)].map(([, times]) => Number(times));
+  expect([loops.length > 10, loops.filter((times) => times > 40)]).toEqual([true, []]);
 });
 
 test('a run that is not there has no mark', async () => {
