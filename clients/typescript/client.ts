@@ -189,22 +189,35 @@ export class TrialgateClient {
     return this.#json(runPath(runId), { method: 'POST', body: verb, signal });
   }
 
-  /** Follows a run: `now` at first, then `changed` whenever something of it has changed. `after` is the `id` of the last event before a cut. */
+  /**
+   * Follows a run: `now` at first, then `changed` whenever something of it has changed. `after` is the `id` of the last event before a cut.
+   * The events also end when the gateway sends nothing for `silentMs`, not even that the connection lives.
+   */
   async *runEvents(
     runId: string,
-    { after, signal }: { after?: string; signal?: AbortSignal } = {},
+    { after, signal, silentMs = 40_000 }: { after?: string; signal?: AbortSignal; silentMs?: number } = {},
   ): AsyncGenerator<RunEvent> {
     const headers: Record<string, string> = after === undefined ? {} : { 'last-event-id': after };
     const { body } = await this.#send(`${runPath(runId)}/events`, { headers, signal });
     if (!body) return;
     let rest = '';
-    for await (const text of body.pipeThrough(new TextDecoderStream())) {
-      const events = (rest + text).split('\n\n');
-      rest = events.pop() ?? '';
-      for (const event of events) {
-        const [, name, id] = /^event: (now|changed)\nid: (.+)$/m.exec(event) ?? [];
-        if ((name === 'now' || name === 'changed') && id !== undefined) yield { name, id };
+    // Not every browser can iterate over a stream.
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    const cut = (): Promise<void> => reader.cancel().catch(() => {});
+    try {
+      for (;;) {
+        const timer = setTimeout(cut, silentMs);
+        const { done, value } = await reader.read().finally(() => clearTimeout(timer));
+        if (done) return;
+        const events = (rest + value).split('\n\n');
+        rest = events.pop() ?? '';
+        for (const event of events) {
+          const [, name, id] = /^event: (now|changed)\nid: (.+)$/m.exec(event) ?? [];
+          if ((name === 'now' || name === 'changed') && id !== undefined) yield { name, id };
+        }
       }
+    } finally {
+      await cut();
     }
   }
 

@@ -1,4 +1,5 @@
 import { expect, onTestFinished, test } from 'vitest';
+import { sleep } from '../../core/sleep.ts';
 import { TrialgateClient, type RunEvent } from '../../clients/typescript/client.ts';
 import { ADMIN_KEY, IN_WORKERD, eventually, useGateway } from '../../tests/support/harness/gateways.ts';
 import { changeRun, recordRun } from '../../tests/support/scenarios/recorded-run.ts';
@@ -78,17 +79,34 @@ test('events end when the record cannot be read, when the run is deleted and whe
   await eventually(() => asked.length === 1);
   asked[0]?.reject(new Error('the database is away'));
   expect(await unreadable).toBeNull();
-  const deleted = textOf(events.follow('first', null).next());
+  /** Follows until the record is read again. */
+  const followAgain = async () => {
+    for (const before = asked.length; ; await sleep(1)) {
+      const follower = events.follow('first', null);
+      const told = textOf(follower.next());
+      if (asked.length > before) return { follower, told };
+      expect(await told).toBeNull();
+    }
+  };
+  const { told: deleted } = await followAgain();
   await answer(2, null);
   expect(await deleted).toBeNull();
-  const follower = events.follow('first', null);
-  const told = textOf(follower.next());
+  const { follower, told } = await followAgain();
   await answer(3, 'a');
   expect(await told).toBe(event('now', 'a'));
   const last = textOf(follower.next());
   events.close();
   asked[3]?.resolve('a');
   expect(await last).toBeNull();
+});
+
+test('after a reading that failed, those who come back do not make the record be read again before its rest', async () => {
+  const { events, asked } = eventsOver({ everyMs: 3_600_000 });
+  const first = textOf(events.follow('first', null).next());
+  asked[0]?.reject(new Error('the query took too long'));
+  expect(await first).toBeNull();
+  expect(await textOf(events.follow('first', null).next())).toBeNull();
+  expect(asked).toHaveLength(1);
 });
 
 /** Calls under way could go on for longer than the test. */
@@ -129,4 +147,21 @@ test('a client of an unknown run, one without the key, and one of a Worker are t
   await expect(refused(ADMIN_KEY, 'unknown')).rejects.toMatchObject({ status: 404 });
   await expect(refused('wrong', 'known')).rejects.toMatchObject({ status: 401 });
   if (IN_WORKERD) await expect(refused(ADMIN_KEY, 'known')).rejects.toMatchObject({ status: 501, code: 'no_events' });
+});
+
+test.skipIf(IN_WORKERD)('questions for the head of the events alone are no followers', async () => {
+  await recordRun(gateway.db, 'heads', { iterations: 1, groups: 1, size: 2 });
+  const ask = (method: string) =>
+    fetch(`${gateway.gateway.url}/runs/heads/events`, { method, headers: { authorization: `Bearer ${ADMIN_KEY}` } });
+  for (let i = 0; i <= 100; i++) expect((await ask('HEAD')).status).toBe(200);
+  const followed = await ask('GET');
+  expect(followed.status).toBe(200);
+  await followed.body?.cancel();
+});
+
+test.skipIf(IN_WORKERD)('events end for a client that hears nothing for as long as it waits', async () => {
+  await recordRun(gateway.db, 'silent', { iterations: 1, groups: 1, size: 2 });
+  const heard: string[] = [];
+  for await (const { name } of client().runEvents('silent', { silentMs: 100 })) heard.push(name);
+  expect(heard.filter((name) => name !== 'now')).toEqual([]);
 });

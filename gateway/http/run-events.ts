@@ -101,15 +101,16 @@ export class RunEvents {
     try {
       do {
         const start = performance.now();
-        watch.mark = await this.#readMark(runId);
-        if (watch.mark === null) break;
+        // Who follows asks for itself after a failure, and learns why.
+        watch.mark = await this.#readMark(runId).catch(() => null);
         const { resolve } = watch.next;
-        watch.next = Promise.withResolvers();
-        resolve(true);
+        if (watch.mark !== null) watch.next = Promise.withResolvers();
+        resolve(watch.mark !== null);
+        // Also after a failure: all who followed come back.
         await sleep(Math.max(this.#everyMs, REST * (performance.now() - start)), signal);
-      } while (watch.followers > 0);
+      } while (watch.mark !== null && watch.followers > 0);
     } catch {
-      // Who follows asks for itself then, and learns why.
+      // The gateway stops.
     } finally {
       this.#watches.delete(runId);
       watch.next.resolve(false);

@@ -88,6 +88,8 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const { id } = await runOf(c.req.raw.headers, c.req.param('run'));
     if (!deps.runEvents)
       throw new Failure(501, 'no_events', 'this gateway sends no events: ask for the run itself', { retryable: false });
+    // Nobody would read the body of its reply, and so nobody end it.
+    if (c.req.method === 'HEAD') return new Response(null, { headers: EVENT_STREAM });
     const events = deps.runEvents.follow(id, c.req.header('last-event-id') ?? null);
     return new Response(streamOf(events), { headers: EVENT_STREAM });
   });

@@ -1,3 +1,4 @@
+import { spread } from './spread.ts';
 import { TrialgateApiError, type TrialgateClient } from '../../clients/typescript/client.ts';
 
 type Options = {
@@ -62,11 +63,12 @@ export class RunStream {
       // A Worker sends no events, and why a run cannot be read the view learns itself.
       isRefused = error instanceof TrialgateApiError && (error.status < 500 || error.status === 501);
     }
+    request.abort();
     this.#request = null;
     const wasLive = this.isLive;
     this.isLive = false;
     if (this.#isClosed) return;
     if (wasLive) onCut();
-    if (!isRefused && !document.hidden) this.#timer = setTimeout(this.#seen, AGAIN_MS);
+    if (!isRefused && !document.hidden) this.#timer = setTimeout(this.#seen, AGAIN_MS + spread());
   }
 }

@@ -2,6 +2,7 @@ import { createContext, useContext, useEffect, useState } from 'react';
 import { TrialgateApiError, type TrialgateClient } from '../../clients/typescript/client.ts';
 import { reuse } from './reuse.ts';
 import { RunStream } from './run-stream.ts';
+import { spread } from './spread.ts';
 
 type Session = { client: TrialgateClient; refuseKey: (why: string) => void };
 export const SessionContext = createContext<Session | null>(null);
@@ -62,6 +63,8 @@ export function useAnswer<T>({
     let isOld = false;
     /** The time before which the page does not ask again. */
     let earliest = 0;
+    /** True when the last question was refused because others were asking. */
+    let isCrowded = false;
     let stream: RunStream | null = null;
     const wait = (): void => {
       if (!isWaiting) return;
@@ -72,11 +75,16 @@ export function useAnswer<T>({
     const listen = (runId: string | null): void => {
       if (runId === (stream?.runId ?? null)) return;
       stream?.close();
-      const onChange = (): void => {
-        isOld = true;
+      const onCut = (): void => {
+        earliest = Math.max(earliest, performance.now() + spread());
         wait();
       };
-      stream = runId === null ? null : new RunStream({ client, runId, onChange, onCut: wait });
+      const onChange = (): void => {
+        if (isOld) return;
+        isOld = true;
+        onCut();
+      };
+      stream = runId === null ? null : new RunStream({ client, runId, onChange, onCut });
     };
     const next = async (): Promise<void> => {
       isWaiting = false;
@@ -88,6 +96,7 @@ export function useAnswer<T>({
           const value: T = reuse(before, await ask(client, before, signal));
           if (signal.aborted) return;
           before = value;
+          isCrowded = false;
           isLast = isFinal(value);
           listen(isLast ? null : runOf(value));
           setAnswer({ key, value, trouble: null, isFinal: isLast });
@@ -99,13 +108,16 @@ export function useAnswer<T>({
             error instanceof TrialgateApiError &&
             (FINAL.has(error.status) || (isCostly && error.code === 'query_too_slow'));
           isOld = true;
+          const wasCrowded = isCrowded;
+          isCrowded = error instanceof TrialgateApiError && error.code === 'too_many_readers';
           const trouble = troubleOf(error);
-          setAnswer((shown) => ({ key, value: shown.key === key ? shown.value : null, trouble, isFinal: isLast }));
+          if (wasCrowded || !isCrowded)
+            setAnswer((shown) => ({ key, value: shown.key === key ? shown.value : null, trouble, isFinal: isLast }));
         }
       }
       if (isLast) return listen(null);
       isWaiting = true;
-      earliest = performance.now() + Math.max(EVERY_MS, REST * (performance.now() - start));
+      earliest = performance.now() + Math.max(EVERY_MS, REST * (performance.now() - start)) + (isOld ? spread() : 0);
       wait();
     };
     void next();
