@@ -91,7 +91,10 @@ export function register(root: Command): void {
             settings: settingsFrom(config),
             page: INSTALLS.page,
             checkpoints: homeFolders(config.home).checkpoints,
-            ...(config.temporal_address === undefined ? {} : { operateRun: operateInThread(config) }),
+            // Without a key any program of this machine could change runs, sandboxed agents too.
+            ...(config.temporal_address === undefined || adminKey === null
+              ? {}
+              : { operateRun: operateInThread(config) }),
             heavyThread: new URL('../heavy-thread.ts', import.meta.url),
           },
           signal,

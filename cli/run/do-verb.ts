@@ -38,7 +38,7 @@ async function change(
     case 'cancel':
       return cancelRun(connected, runId);
     case 'redo':
-      return redoRun(connected, runId, connectionsOf(config));
+      return redoRun(connected, runId, connectionsOf(config), asked);
   }
 }
 

@@ -28,7 +28,8 @@ export function operateInThread(config: Deployment): OperateRun {
     try {
       const report = await promise;
       if ('reply' in report) return report.reply;
-      throw report.code === null ? new Error(report.message) : new TrialgateError(report.code, report.message);
+      const { code, message, stack } = report;
+      throw Object.assign(code === null ? new Error(message) : new TrialgateError(code, message), { stack });
     } finally {
       signal.removeEventListener('abort', end);
       await worker.terminate();

@@ -1,12 +1,13 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import { TrialgateError, type ErrorCode } from '../../core/errors.ts';
+import { isTransient } from '../../core/transient.ts';
 import type { RunVerb, VerbReply } from '../../gateway/http/openapi/run-schemas.ts';
 import type { Deployment } from '../config/schema.ts';
 import { doVerb } from './do-verb.ts';
 
 export type Order = { config: Deployment; runId: string; asked: RunVerb };
-/** The `code` of a failure is null when it is none that a caller is to tell apart. */
-export type Report = { reply: VerbReply } | { code: ErrorCode | null; message: string };
+/** The `code` of a failure is null when it is none that a caller is to tell apart. `stack` is for the log. */
+export type Report = { reply: VerbReply } | { code: ErrorCode | null; message: string; stack: string };
 
 /** Does one verb and reports how it went. The classes of errors do not go from thread to thread. */
 async function work(): Promise<Report> {
@@ -14,9 +15,19 @@ async function work(): Promise<Report> {
   try {
     return { reply: await doVerb(config, runId, asked) };
   } catch (error) {
-    const code = error instanceof TrialgateError ? error.code : null;
-    return { code, message: error instanceof Error ? error.message || error.name : String(error) };
+    const stack = stackOf(error);
+    if (error instanceof TrialgateError) return { code: error.code, message: error.message, stack };
+    if (isTransient(error)) return { code: 'store_unavailable', message: UNKNOWN, stack };
+    return { code: null, message: error instanceof Error ? error.message : String(error), stack };
   }
 }
+
+const UNKNOWN =
+  'the database cannot be reached, so it is not known whether the run followed: look at its status before you ask again';
+
+const stackOf = (error: unknown): string =>
+  error instanceof Error
+    ? `${error.stack}${error.cause === undefined ? '' : `; because of ${stackOf(error.cause)}`}`
+    : String(error);
 
 parentPort?.postMessage(await work());

@@ -4,7 +4,7 @@ export type PlainVerb = 'pause' | 'resume' | 'stop' | 'cancel' | 'redo';
 
 /** Returns the verbs that a run in this state may follow, in the order of their buttons. The record does not say whether a run is paused. */
 export function verbsOf(
-  { status, config }: Pick<RunDetails, 'status' | 'config'>,
+  { status, config, rescores }: Pick<RunDetails, 'status' | 'config' | 'rescores'>,
   takes: readonly Take[],
 ): PlainVerb[] {
   const redo: PlainVerb[] = takes.length > 0 ? ['redo'] : [];
@@ -17,7 +17,8 @@ export function verbsOf(
     case 'cancelled':
       return ['resume', ...redo];
     case 'completed':
-      return [...(isWhole(config, takes) ? [] : ['resume' as const]), ...redo];
+      // What a rescoring trained is published by its resume.
+      return [...(rescores === null && isWhole(config, takes) ? [] : ['resume' as const]), ...redo];
   }
 }
 
@@ -33,3 +34,9 @@ export const versionsOf = (takes: readonly Take[]): number[] =>
   [...new Set([0, ...takes.flatMap(({ trained_version: version }) => (version === null ? [] : [version]))])].toSorted(
     (a, b) => b - a,
   );
+
+/** Returns the take that a redo would run again. */
+export function lastTakeOf(takes: readonly Take[]): { iteration: number; take: number } | null {
+  const [last] = takes.toSorted((a, b) => b.iteration - a.iteration || b.take - a.take);
+  return last ? { iteration: last.iteration, take: last.take } : null;
+}

@@ -249,13 +249,13 @@ export const OPERATIONS: readonly Operation[] = [
     failures: {
       400: 'A field or the body is invalid, or the run refuses; the message says why',
       ...KEY,
-      403: 'A web page of another origin sent it',
+      403: 'Without an admin key: a program of another machine or a web page of another origin sent it',
       404: 'No such run, or it is not under way',
       413: 'The body is too large',
       415: 'The content type is not JSON',
       500: 'Temporal or the run does not answer',
       501: 'This gateway changes no runs',
-      503: 'The run is still busy with another verb, or PostgreSQL cannot be reached: try again',
+      503: 'The run is still busy with another verb, PostgreSQL cannot be reached, or the gateway stopped; the message says whether to try again',
     },
   },
   {

@@ -103,7 +103,11 @@ export const runVerb = z
     }),
     z.strictObject({ verb: z.literal('stop') }),
     z.strictObject({ verb: z.literal('cancel') }),
-    z.strictObject({ verb: z.literal('redo') }),
+    z.strictObject({
+      verb: z.literal('redo'),
+      iteration: z.int().min(0).optional().describe('Refused when it is not the last one'),
+      take: z.int().min(1).optional().describe('Refused when it is not the last one'),
+    }),
     z.strictObject({
       verb: z.literal('fork'),
       version: z.int().min(0).describe('The policy version that the new run begins from'),

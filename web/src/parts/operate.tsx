@@ -2,7 +2,7 @@ import { useEffect, useRef, useState, type ReactNode } from 'react';
 import { Link } from 'wouter';
 import { TrialgateApiError, type RunDetails, type RunVerb, type Take } from '../../../clients/typescript/client.ts';
 import { useSession } from '../use-answer.ts';
-import { verbsOf, versionsOf, type PlainVerb } from '../run-verbs.ts';
+import { lastTakeOf, verbsOf, versionsOf, type PlainVerb } from '../run-verbs.ts';
 import { Choice } from './choice.tsx';
 import { runPath } from './crumbs.tsx';
 import { Recorded } from './recorded.tsx';
@@ -35,8 +35,8 @@ export function Operate(props: Props) {
         <Buttons {...props} verbs={verbs} />
       ) : (
         <p className="hint">
-          This gateway changes no runs, because it was not given the address of Temporal. Type where the deployment
-          runs:{' '}
+          This gateway changes no runs, because it was started without the address of Temporal or without an admin key.
+          Type where the deployment runs:{' '}
           {verbs.map((verb) => (
             <code key={verb}>{`npx trialgate ${verb} ${runId}`}</code>
           ))}
@@ -48,40 +48,53 @@ export function Operate(props: Props) {
 
 /** `doing`: the verb that the run has not answered yet. `forked`: the run that a fork made. */
 type State = { doing: RunVerb['verb'] | null; said: string; isRefused: boolean; forked: string | null };
+/** What a person is asked about before the run is. A redo names its take: the run may begin the next one before the person answers. */
+type Grave = { verb: 'cancel' } | { verb: 'redo'; iteration: number; take: number };
 const NOTHING: State = { doing: null, said: '', isRefused: false, forked: null };
+
+/** A run is asked one thing at a time, but a cancel does not wait for the answer to something else. */
+const isHeldBack = (verb: RunVerb['verb'], doing: RunVerb['verb'] | null): boolean =>
+  doing !== null && (verb !== 'cancel' || doing === 'cancel');
 
 function Buttons({ runId, run, takes, onChange, verbs }: Props & { verbs: PlainVerb[] }) {
   const { client, refuseKey } = useSession();
   const [{ doing, said, isRefused, forked }, setState] = useState(NOTHING);
   const [hours, setHours] = useState('24');
   const [retryFailed, setRetryFailed] = useState(false);
-  const [confirmed, setConfirmed] = useState<'cancel' | 'redo' | null>(null);
+  const [confirmed, setConfirmed] = useState<Grave | null>(null);
   // A second click may come before the page is drawn again.
-  const isAsking = useRef(false);
+  const current = useRef<RunVerb | null>(null);
   const ask = async (asked: RunVerb): Promise<void> => {
-    if (isAsking.current) return;
-    isAsking.current = true;
+    if (isHeldBack(asked.verb, current.current?.verb ?? null)) return;
+    current.current = asked;
+    const show = (state: State): void => {
+      // After a cancel the answer to the verb before no longer matters.
+      if (current.current !== asked) return;
+      current.current = null;
+      setState(state);
+    };
     setState({ ...NOTHING, doing: asked.verb });
     try {
       const { message, run_id: id } = await client.operate(runId, asked);
-      setState({ ...NOTHING, said: message, forked: id === runId ? null : id });
+      show({ ...NOTHING, said: message, forked: id === runId ? null : id });
       onChange();
     } catch (error) {
       if (error instanceof TrialgateApiError && error.status === 401) return refuseKey(error.message);
-      setState({ ...NOTHING, said: reasonOf(error), isRefused: true });
-    } finally {
-      isAsking.current = false;
+      show({ ...NOTHING, said: reasonOf(error), isRefused: true });
     }
   };
+  const last = lastTakeOf(takes);
   const press = (verb: PlainVerb): void => {
-    if (verb === 'cancel' || verb === 'redo') setConfirmed(verb);
+    if (isHeldBack(verb, doing)) return;
+    if (verb === 'cancel') setConfirmed({ verb });
+    else if (verb === 'redo') setConfirmed(last && { verb, ...last });
     else if (verb === 'pause') void ask({ verb, seconds: Number(hours) * 3600 });
     else if (verb === 'resume' && retryFailed && canRetry) void ask({ verb, retry_failed: true });
     else void ask({ verb });
   };
   const canRetry = run.status !== 'running' && run.status !== 'completed';
   const button = (verb: PlainVerb): ReactNode => (
-    <button key={verb} type="button" aria-disabled={doing !== null} onClick={() => press(verb)}>
+    <button key={verb} type="button" aria-disabled={isHeldBack(verb, doing)} onClick={() => press(verb)}>
       {LABELS[verb]}
     </button>
   );
@@ -127,14 +140,18 @@ function Buttons({ runId, run, takes, onChange, verbs }: Props & { verbs: PlainV
       </div>
       {confirmed !== null && (
         <Confirm
-          question={confirmed === 'cancel' ? `Cancel run ${runId}?` : `Run the last iteration of ${runId} again?`}
-          yes={confirmed === 'cancel' ? 'Cancel the run' : 'Run it again'}
+          question={
+            confirmed.verb === 'cancel'
+              ? `Cancel run ${runId}?`
+              : `Run iteration ${confirmed.iteration}, take ${confirmed.take}, of ${runId} again?`
+          }
+          yes={confirmed.verb === 'cancel' ? 'Cancel the run' : 'Run it again'}
           onAnswer={(isYes) => {
             setConfirmed(null);
-            if (isYes) void ask({ verb: confirmed });
+            if (isYes) void ask(confirmed);
           }}
         >
-          {confirmed === 'cancel'
+          {confirmed.verb === 'cancel'
             ? 'Its trials are cut now, and its engines are released. What is finished is kept, and Resume goes on from there.'
             : 'It becomes a new take with new groups. The old take stays in the record as superseded, and nothing of it counts any more. This cannot be undone.'}
         </Confirm>
