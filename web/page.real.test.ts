@@ -9,12 +9,13 @@ import { gzipSync } from 'node:zlib';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { openBrowser } from '../tests/browser/open-browser.ts';
+import { FakeOperator, refusing } from '../tests/support/fakes/fake-operator.ts';
 import { ADMIN_KEY, TestGateway } from '../tests/support/harness/gateways.ts';
 import type { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { useServer } from '../tests/support/harness/use-database.ts';
 import { recordFailedRun } from '../tests/support/scenarios/failed-run.ts';
 import { recordPublication } from '../tests/support/scenarios/publication.ts';
-import { recordLosses, recordRun, recordConversation } from '../tests/support/scenarios/recorded-run.ts';
+import { changeRun, recordLosses, recordRun, recordConversation } from '../tests/support/scenarios/recorded-run.ts';
 
 const gateway = useServer(new TestGateway<TestPostgres>());
 const run = promisify(execFile);
@@ -28,6 +29,13 @@ const HTML = '<img src=x onerror="window.ran=1"><script>window.ran=1</script><b>
 /** A name without slashes, because of a task's path the last part is shown. The last character turns the order of what follows. */
 const NAME = '<img src=x onerror="window.ran=1">\u0007\u202e';
 const [RUN, HOSTILE] = ['first', 'hostile'];
+
+let operator = new FakeOperator();
+const options = () => ({
+  engines: ['http://127.0.0.1:9'],
+  page,
+  operateRun: (...asked: Parameters<FakeOperator['operateRun']>) => operator.operateRun(...asked),
+});
 
 beforeAll(async () => {
   page = await mkdtemp(join(tmpdir(), 'trialgate-page-'));
@@ -45,7 +53,7 @@ beforeAll(async () => {
       },
     ),
   ]);
-  await gateway.start({ engines: ['http://127.0.0.1:9'], page });
+  await gateway.start(options());
   await recordRun(gateway.db, RUN, { iterations: 12, groups: 6, size: 8 });
   await recordRun(gateway.db, 'second', { iterations: 5, groups: 2, size: 4 });
   await recordLosses(gateway.db, RUN, 11);
@@ -223,7 +231,7 @@ test('an address keeps the whole view: tab, coloring and axis are there after a 
   await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}?x=minutes&metric=perf%2Fmfu%2Factor`);
   await view.locator('figcaption', { hasText: 'perf/mfu/actor' }).waitFor();
   expect(await view.locator('figcaption', { hasText: 'perf/mfu/actor' }).innerText()).toContain('0.310');
-  expect(await view.getByRole('combobox').first().inputValue()).toBe('minutes');
+  expect(await view.getByLabel('Draw by').inputValue()).toBe('minutes');
   expect(faults).toEqual([]);
 });
 
@@ -318,7 +326,7 @@ test('HTML, scripts and control characters of a transcript are shown as text: no
     expect(await view.locator('main img').count()).toBe(0);
   }
   await view.goto(`${gateway.gateway.url}/ui/runs/${HOSTILE}`);
-  await view.getByText('Settings').click();
+  await view.getByText('Settings', { exact: true }).click();
   await view.locator('details pre', { hasText: 'onerror' }).waitFor();
   expect(await view.evaluate('window.ran')).toBeUndefined();
   expect(asked.filter((url) => new URL(url).origin !== gateway.gateway.url)).toEqual([]);
@@ -448,8 +456,179 @@ test('the curves of a second run lie over those of a run, and the address keeps 
   expect(faults).toEqual([]);
 });
 
+/** Records a run under way for a test alone, and opens its view. */
+async function openOwn(runId: string) {
+  operator = new FakeOperator();
+  await recordRun(gateway.db, runId, { iterations: 2, groups: 1, size: 2 });
+  const opened = await open(`/runs/${runId}`);
+  await opened.view.getByRole('heading', { name: 'Iterations' }).waitFor();
+  return opened;
+}
+
+test('a button asks the run once, however often it is pressed, says that it does, and then what the run answered', async () => {
+  const { view, faults } = await openOwn('pressed');
+  const answered = Promise.withResolvers<void>();
+  operator.answer = async (runId) => {
+    await answered.promise;
+    return { run_id: runId, message: `run ${runId} starts no more groups until <b>noon</b>` };
+  };
+  await view.getByLabel('Pause for').selectOption('8 hours');
+  const pause = view.getByRole('button', { name: 'Pause', exact: true });
+  await pause.dblclick();
+  const status = view.getByRole('region', { name: 'What the run is to do' }).getByRole('status');
+  await status.getByText('Run pressed is asked to pause').waitFor();
+  expect(await pause.getAttribute('aria-disabled')).toBe('true');
+  await view.getByRole('button', { name: 'Stop after this iteration' }).press('Enter');
+  await pause.press('Space');
+  answered.resolve();
+  await status.getByText('run pressed starts no more groups until <b>noon</b>').waitFor();
+  expect(operator.asked).toEqual(['pressed {"verb":"pause","seconds":28800}']);
+  expect(faults).toEqual([]);
+});
+
+test('a run is cancelled only after a question, by keyboard too, and the view then has the run’s new state and its buttons', async () => {
+  const { view, faults } = await openOwn('ended');
+  operator.answer = async (runId) => {
+    await changeRun(gateway.db, runId, { status: 'cancelled', endedAt: new Date() });
+    return { run_id: runId, message: `run ${runId} is cancelled` };
+  };
+  const cancel = view.getByRole('button', { name: 'Cancel …' });
+  const dialog = view.getByRole('dialog', { name: 'Cancel run ended?' });
+  await cancel.press('Enter');
+  await dialog.waitFor();
+  await view.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'detached' });
+  expect(await view.evaluate('document.activeElement?.textContent')).toBe('Cancel …');
+  await cancel.press('Enter');
+  await dialog.getByRole('button', { name: 'Change nothing' }).click();
+  await dialog.waitFor({ state: 'detached' });
+  expect(operator.asked).toEqual([]);
+  await cancel.press('Enter');
+  await dialog.getByRole('button', { name: 'Cancel the run' }).press('Enter');
+  await view.getByText('run ended is cancelled').waitFor();
+  await cancel.waitFor({ state: 'detached' });
+  await view.getByText('This view is not read again by itself.').waitFor();
+  expect(operator.asked).toEqual(['ended {"verb":"cancel"}']);
+  await view.getByLabel('its failed trials run again').check();
+  operator.answer = refusing('the engine runs another model');
+  await view.getByRole('button', { name: 'Resume' }).click();
+  await view.getByText('the engine runs another model').waitFor();
+  expect(operator.asked.slice(1)).toEqual(['ended {"verb":"resume","retry_failed":true}']);
+  expect(faults).toEqual([]);
+});
+
+test('a redo names the take that the view shows, to the person and to the run', async () => {
+  const { view, faults } = await openOwn('redone');
+  await view.getByRole('button', { name: 'Redo the last iteration …' }).click();
+  const dialog = view.getByRole('dialog', { name: 'Run iteration 1, take 1, of redone again?' });
+  await dialog.getByRole('button', { name: 'Run it again' }).click();
+  await view.getByText('run redone did redo').waitFor();
+  expect(operator.asked).toEqual(['redone {"verb":"redo","iteration":1,"take":1}']);
+  expect(faults).toEqual([]);
+});
+
+test('a cancel does not wait until the run has answered to something else', async () => {
+  const { view, faults } = await openOwn('urgent');
+  const answered = Promise.withResolvers<void>();
+  operator.answer = async (runId, { verb }) => {
+    if (verb === 'resume') await answered.promise;
+    return { run_id: runId, message: `run ${runId} did ${verb}` };
+  };
+  await view.getByRole('button', { name: 'Resume' }).click();
+  await view.getByText('Run urgent is asked to resume').waitFor();
+  await view.getByRole('button', { name: 'Cancel …' }).click();
+  await view.getByRole('dialog').getByRole('button', { name: 'Cancel the run' }).click();
+  await view.getByText('run urgent did cancel').waitFor();
+  answered.resolve();
+  expect(operator.asked).toEqual(['urgent {"verb":"resume"}', 'urgent {"verb":"cancel"}']);
+  expect(faults).toEqual([]);
+});
+
+test('a view that is refused once because others are reading asks again without a word; a second refusal it shows', async () => {
+  const { view } = await openOwn('crowded');
+  await view.clock.install();
+  const url = `${gateway.gateway.url}/runs/crowded`;
+  const error = { code: 'too_many_readers', message: 'others are reading' };
+  await view.route(url, (route) => route.fulfill({ status: 503, json: { error } }));
+  const refused = view.waitForResponse(url);
+  await view.reload();
+  await refused;
+  await view.evaluate('fetch("/health")');
+  expect(await view.getByText('others are reading').count()).toBe(0);
+  await expect
+    .poll(async () => (await view.clock.fastForward(1_000), view.getByText('others are reading').isVisible()), {
+      timeout: 30_000,
+    })
+    .toBe(true);
+});
+
+test('a fork is started from a version of the run, and its answer leads to the new run', async () => {
+  const { view, faults } = await openOwn('parent');
+  operator.answer = async () => {
+    await recordRun(gateway.db, 'child', { iterations: 1, groups: 1, size: 2 });
+    return { run_id: 'child', message: 'run child started from parent@1' };
+  };
+  await view.getByText('Fork …').click();
+  await view.getByLabel('from policy version').selectOption('1');
+  await view.getByText('npx trialgate fork parent@1 optim.lr=1e-5').waitFor();
+  await view.getByLabel('as run').fill('child');
+  await view.getByLabel('as run').press('Enter');
+  await view.getByRole('link', { name: 'Open child' }).click();
+  await view.getByRole('heading', { name: 'child', exact: true }).waitFor();
+  expect(operator.asked).toEqual(['parent {"verb":"fork","version":1,"run_id":"child"}']);
+  expect(faults).toEqual([]);
+});
+
+test('a view of a run under way asks when the gateway says that something changed, and not otherwise; without events it asks again by itself', async () => {
+  const { view } = await openOwn('followed');
+  await view.clock.install();
+  // Some browsers cannot iterate over a stream.
+  await view.addInitScript('delete ReadableStream.prototype[Symbol.asyncIterator]');
+  let questions = 0;
+  let isAway = false;
+  await view.route(`${gateway.gateway.url}/runs/followed{,/events}`, (route) => {
+    if (!route.request().url().endsWith('/events')) questions++;
+    else if (isAway) return route.abort();
+    return route.continue();
+  });
+  /** Lets time pass in the page, and what it asks then be asked. */
+  const pass = async (ms: number): Promise<void> => {
+    await view.clock.fastForward(ms);
+    await view.evaluate('fetch("/health")');
+  };
+  const say = (reason: string) => changeRun(gateway.db, 'followed', { reason });
+  const begun = view.waitForResponse(`${gateway.gateway.url}/runs/followed/events`);
+  await view.reload();
+  await begun;
+  // It asks again when the events have begun, for what happened before.
+  for (let i = 0; i < 4; i++) await pass(4_000);
+  const before = questions;
+  await pass(10_000);
+  expect(questions).toBe(before);
+  // A minute after the last question, the page would ask without an event.
+  const shows = (text: string, everyMs: number) =>
+    expect.poll(async () => (await pass(everyMs), view.getByText(text).isVisible()), { timeout: 30_000 }).toBe(true);
+  await say('it waits for a teacher');
+  // Less time passes in the page than until it would ask by itself.
+  await shows('it waits for a teacher', 40);
+  isAway = true;
+  await view.reload();
+  await view.getByRole('heading', { name: 'Iterations' }).waitFor();
+  await say('it goes on');
+  await shows('it goes on', 4_000);
+});
+
+test('where the gateway changes no runs, the view has the commands to type in place of buttons', async () => {
+  await gateway.restart({ ...options(), operateRun: undefined });
+  onTestFinished(() => gateway.restart(options()));
+  const { view } = await openOwn('typed');
+  await view.getByText('npx trialgate pause typed').waitFor();
+  expect(await view.getByRole('button', { name: /Pause|Cancel|Resume/ }).count()).toBe(0);
+  await view.getByText('without the address of Temporal or without an admin key').waitFor();
+});
+
 test('the page says that the database is away, keeps what it showed, and goes on when it is back', async () => {
-  await gateway.restart({ engines: ['http://127.0.0.1:9'], page, settings: { storeWaitMs: 500 } });
+  await gateway.restart({ ...options(), settings: { storeWaitMs: 500 } });
   const { view } = await open('/');
   await view.getByRole('link', { name: RUN, exact: true }).waitFor();
   await gateway.postgres.stop('kill');
@@ -483,18 +662,27 @@ test.each([{}, { dark: true, narrow: true }])(
     for (const [name, path, text] of VIEWS) {
       await view.goto(`${gateway.gateway.url}/ui${path}`);
       await view.getByText(text).first().waitFor();
-      await keepScreenshot(view, [name, ...Object.keys(appearance)].join('-'));
-      // It runs in the page by the debugger's protocol, which the Content-Security-Policy does not concern.
-      await view.evaluate(AXE);
-      const found = await view.evaluate<{ violations: { id: string; nodes: { html: string }[] }[] }>('axe.run()');
-      const faults = found.violations.map(
-        ({ id, nodes }) => `${name}: ${id}: ${nodes.map(({ html }) => html).join(' ')}`,
-      );
-      expect(faults).toEqual([]);
-      expect(await view.evaluate('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+      await expectAccessible(view, [name, ...Object.keys(appearance)].join('-'));
     }
+    await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}`);
+    await view.getByText('Fork …').click();
+    await expectAccessible(view, ['fork', ...Object.keys(appearance)].join('-'));
+    await view.getByRole('button', { name: 'Redo' }).click();
+    await view.getByRole('dialog').waitFor();
+    await expectAccessible(view, ['redo', ...Object.keys(appearance)].join('-'));
   },
 );
+
+/** Expects that axe finds nothing in the view, and that it is not wider than its window. */
+async function expectAccessible(view: Page, name: string): Promise<void> {
+  await keepScreenshot(view, name);
+  // It runs in the page by the debugger's protocol, which the Content-Security-Policy does not concern.
+  await view.evaluate(AXE);
+  const found = await view.evaluate<{ violations: { id: string; nodes: { html: string }[] }[] }>('axe.run()');
+  const faults = found.violations.map(({ id, nodes }) => `${name}: ${id}: ${nodes.map(({ html }) => html).join(' ')}`);
+  expect(faults).toEqual([]);
+  expect(await view.evaluate('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+}
 
 /** Keeps pictures for a person, in the folder that this variable names. */
 async function keepScreenshot(view: Page, name: string): Promise<void> {

@@ -42,8 +42,8 @@ export function register(root: Command): void {
       };
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
-        await forkRun(connected, from, runId, changes, { check: options.check, relay: connectionsOf(config) });
-        console.error(`run ${runId} started from ${policy}: npx trialgate show ${runId}`);
+        const { check } = options;
+        console.error(await forkRun(connected, from, runId, changes, { check, relay: connectionsOf(config) }));
         if (!options.detach) await watchAndPrint(connected, runId, options, signal);
       });
     });

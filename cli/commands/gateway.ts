@@ -10,6 +10,7 @@ const SETTINGS = [
   'gateway_port',
   'gateway_host',
   'database_url',
+  'temporal_address',
   'admin_key',
   'read_key',
   'secret',
@@ -59,6 +60,7 @@ export function register(root: Command): void {
         { engineKeysOf },
         { INSTALLS, homeFolders },
         { processLog, logFormatOf },
+        { operateInThread },
       ] = await Promise.all([
         import('../load-gateway.ts').then(({ loadGateway }) => loadGateway()),
         import('../config/schema.ts'),
@@ -67,6 +69,7 @@ export function register(root: Command): void {
         import('../config/engine-keys.ts'),
         import('../folders.ts'),
         import('../process-log.ts'),
+        import('../run/operate-in-thread.ts'),
       ]);
       const log = processLog('gateway', logFormatOf(config));
       const { relayAddress: given } = options;
@@ -94,6 +97,10 @@ export function register(root: Command): void {
             settings: settingsFrom(config),
             page: INSTALLS.page,
             checkpoints: homeFolders(config.home).checkpoints,
+            // Without a key any program of this machine could change runs, sandboxed agents too.
+            ...(config.temporal_address === undefined || adminKey === null
+              ? {}
+              : { operateRun: operateInThread(config) }),
             heavyThread: new URL('../heavy-thread.ts', import.meta.url),
             log,
           },

@@ -18,8 +18,7 @@ export function register(root: Command): void {
         ]);
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
-        await redoRun(connected, runId, connectionsOf(config));
-        const said = `run ${runId} starts its last iteration again`;
+        const said = await redoRun(connected, runId, connectionsOf(config));
         console.error(options.detach ? said : `${said}; Ctrl-C ends only this watching`);
         if (!options.detach) await watchAndPrint(connected, runId, {}, signal);
       });

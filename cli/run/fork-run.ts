@@ -15,9 +15,11 @@ import { enginesOf, printRunNotices } from './run-notices.ts';
 import { startRun } from './start-run.ts';
 
 /**
- * Starts a new run whose version 0 is a policy version of another run. It has that run's settings, except for `changes`.
+ * Starts a new run whose version 0 is a policy version of another run. It has that run's settings, except for `changes`. Returns a sentence
+ * about it.
  * @param check if false, the run starts also when an engine has another model, or when no call could be trained on
  * @param relay the way to engines behind relay workers
+ * @param report gets the warnings
  * @throws TrialgateError `bad_input`; then no run was made
  */
 export async function forkRun(
@@ -25,8 +27,8 @@ export async function forkRun(
   from: Policy,
   runId: string,
   changes: Record<string, unknown>,
-  { check = true, relay = NO_RELAY }: { check?: boolean; relay?: RelayRoute } = {},
-): Promise<void> {
+  { check = true, relay = NO_RELAY, report }: Options = {},
+): Promise<string> {
   requireRunId(runId);
   if ('model' in changes)
     throw new TrialgateError(
@@ -41,7 +43,10 @@ export async function forkRun(
     await requireSameModel(db, config, relay);
     requireReplicas(engines, config);
   } else requireForRuns(engines);
-  await printRunNotices(db, config, check);
+  await printRunNotices(db, config, { check, report });
   await forkBase(db, { runId, config, from });
   await startRun(client, runId, config);
+  return `run ${runId} started from ${from.runId}@${from.version}: npx trialgate show ${runId}`;
 }
+
+type Options = { check?: boolean; relay?: RelayRoute; report?: (line: string) => void };

@@ -12,11 +12,17 @@ import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 
 /**
- * Runs the last iteration again under a new take.
+ * Runs the last iteration again under a new take. Returns a sentence about it.
  * @param relay the way to engines behind relay workers
- * @throws TrialgateError `bad_input` when the version that it samples from was pruned, or an engine has another model; then nothing changes
+ * @param meant the iteration and take that a person saw as the last
+ * @throws TrialgateError `bad_input` when the run has begun another take than that, the version that it samples from was pruned, or an engine has another model; then nothing changes
  */
-export async function redoRun({ client, db }: DeploymentClients, runId: string, relay = NO_RELAY): Promise<void> {
+export async function redoRun(
+  { client, db }: DeploymentClients,
+  runId: string,
+  relay = NO_RELAY,
+  meant: Meant = {},
+): Promise<string> {
   const description = await client.workflow
     .getHandle(runId)
     .describe()
@@ -26,6 +32,7 @@ export async function redoRun({ client, db }: DeploymentClients, runId: string, 
     });
   const execution = { workflowId: runId, runId: description.runId };
   const last = await lastTake(db, runId);
+  requireMeant(runId, last, meant);
   if (last) await requireNotPruned(db, runId, last.policyVersion);
   await requireSameModel(db, await readRun(db, runId), relay);
   const firstTask = await findFirstTask(client, execution);
@@ -35,6 +42,15 @@ export async function redoRun({ client, db }: DeploymentClients, runId: string, 
   }
   await markRunning(db, runId);
   await resetTo(client, execution, firstTask);
+  return `run ${runId} starts its last iteration again`;
+}
+
+type Meant = { iteration?: number; take?: number };
+
+function requireMeant(runId: string, last: Required<Meant> | undefined, { iteration, take }: Meant): void {
+  if ((iteration ?? last?.iteration) === last?.iteration && (take ?? last?.take) === last?.take) return;
+  const now = last ? `its last one is iteration ${last.iteration}, take ${last.take}` : 'it has no iteration yet';
+  throw new TrialgateError('bad_input', `run ${runId} has gone on, and nothing was changed: ${now}`);
 }
 
 type Execution = { workflowId: string; runId: string };

@@ -36,9 +36,13 @@ export async function enginesOf(db: Database, { engines }: Pick<RunConfig, 'engi
  * Prints the run's notices as warnings.
  * @throws TrialgateError `bad_input` when no call of the run could be trained on, unless `check` is false
  */
-export async function printRunNotices(db: Database, config: RunConfig, check = true): Promise<void> {
+export async function printRunNotices(
+  db: Database,
+  config: RunConfig,
+  { check = true, report = (line) => console.error(line) }: { check?: boolean; report?: (line: string) => void } = {},
+): Promise<void> {
   for (const { text, nothingTrains } of await runNotices(db, config)) {
     if (nothingTrains && check) throw new TrialgateError('bad_input', `${text}. --no-check starts the run anyway`);
-    console.error(`WARNING: ${text}`);
+    report(`WARNING: ${text}`);
   }
 }

@@ -66,7 +66,7 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     } else requireForRuns(engines);
     await installPackages(config, { home, signal, report: (line) => console.error(line) });
     await checkRows(config, home);
-    await printRunNotices(connected.db, config, check);
+    await printRunNotices(connected.db, config, { check });
     if (check) await tryAll(connected.db, config, deployment, signal);
     await startRun(connected.client, runId, config);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);

@@ -329,6 +329,28 @@ class TrialgateClient:
     def run(self, run_id: str) -> dict[str, Any]:
         return cast(dict[str, Any], self._json("GET", _run(run_id)))
 
+    def operate(self, run_id: str, verb: str, **values: str | float | bool) -> dict[str, Any]:
+        """Does "pause", "resume", "stop", "cancel", "redo" or "fork", as the command of that name does.
+
+        It may take longer than this client's timeout: then the verb goes on without it.
+        """
+        return cast(dict[str, Any], self._json("POST", _run(run_id), body={"verb": verb, **values}))
+
+    def run_events(self, run_id: str, after: str | None = None) -> Iterator[tuple[str, str]]:
+        """Follows a run: yields ("now", id) at first, then ("changed", id) whenever something of it has changed.
+
+        `after` is the id of the last event before a cut.
+        """
+        headers = {} if after is None else {"Last-Event-ID": after}
+        with self._send("GET", f"{_run(run_id)}/events", headers=headers) as reply:
+            name = ""
+            for line in reply:
+                field, _, value = line.decode().rstrip("\n").partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "id":
+                    yield name, value
+
     def iterations(self, run_id: str, start: int | None = None, limit: int | None = None) -> dict[str, Any]:
         """Reads a run's iterations from `start` on, with their rewards and metrics."""
         query = {"from": start, "limit": limit}
@@ -384,12 +406,20 @@ class TrialgateClient:
                 yield json.loads(line)
 
     def _send(
-        self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, key: str | None = None
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None = None,
+        body: Any = None,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> HTTPResponse:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         url = f"{self._base_url}{path}{'?' + urlencode(given) if given else ''}"
         data = None if body is None else json.dumps(body).encode()
-        request = Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
+        request = Request(
+            url, data=data, method=method, headers={"Content-Type": "application/json", **(headers or {})}
+        )
         bearer = key or self._admin_key
         if bearer is not None:
             request.add_header("Authorization", f"Bearer {bearer}")

@@ -15,9 +15,11 @@ import {
   type IterationList,
   type RunDetails,
   type RunList,
+  type RunVerb,
   type SearchResult,
   type Timeline,
   type Transcript,
+  type VerbReply,
   type SessionEnd,
   type OpenedSession,
   type Opening,
@@ -53,6 +55,9 @@ test('the TypeScript client’s types and methods are those of the gateway’s A
   expectTypeOf<runSchemas.RunList>().toExtend<RunList>();
   expectTypeOf<RunDetails>().toExtend<runSchemas.RunDetails>();
   expectTypeOf<runSchemas.RunDetails>().toExtend<RunDetails>();
+  expectTypeOf<RunVerb>().toExtend<runSchemas.RunVerb>();
+  expectTypeOf<runSchemas.RunVerb>().toExtend<RunVerb>();
+  expectTypeOf<VerbReply>().toEqualTypeOf<runSchemas.VerbReply>();
   expectTypeOf<IterationList>().toExtend<runSchemas.IterationList>();
   expectTypeOf<runSchemas.IterationList>().toExtend<IterationList>();
   expectTypeOf<GroupList>().toExtend<runSchemas.GroupList>();

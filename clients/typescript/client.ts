@@ -22,11 +22,14 @@ import type {
   GroupList,
   IterationList,
   RunDetails,
+  RunEvent,
   RunList,
+  RunVerb,
   SearchResult,
   Timeline,
   Transcript,
   TrialFilter,
+  VerbReply,
 } from './run-types.ts';
 
 export type * from './types.ts';
@@ -38,6 +41,7 @@ type Request = {
   method?: 'GET' | 'POST' | 'DELETE';
   query?: Record<string, string | number | undefined>;
   body?: unknown;
+  headers?: Record<string, string>;
   key?: string;
   signal?: AbortSignal;
 };
@@ -180,6 +184,43 @@ export class TrialgateClient {
     return this.#json(runPath(runId), { signal });
   }
 
+  /** Pauses, resumes, stops, cancels, redoes or forks a run, as the command of that name does. */
+  operate(runId: string, verb: RunVerb, signal?: AbortSignal): Promise<VerbReply> {
+    return this.#json(runPath(runId), { method: 'POST', body: verb, signal });
+  }
+
+  /**
+   * Follows a run: `now` at first, then `changed` whenever something of it has changed. `after` is the `id` of the last event before a cut.
+   * The events also end when the gateway sends nothing for `silentMs`, not even that the connection lives.
+   */
+  async *runEvents(
+    runId: string,
+    { after, signal, silentMs = 40_000 }: { after?: string; signal?: AbortSignal; silentMs?: number } = {},
+  ): AsyncGenerator<RunEvent> {
+    const headers: Record<string, string> = after === undefined ? {} : { 'last-event-id': after };
+    const { body } = await this.#send(`${runPath(runId)}/events`, { headers, signal });
+    if (!body) return;
+    let rest = '';
+    // Not every browser can iterate over a stream.
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    const cut = (): Promise<void> => reader.cancel().catch(() => {});
+    try {
+      for (;;) {
+        const timer = setTimeout(cut, silentMs);
+        const { done, value } = await reader.read().finally(() => clearTimeout(timer));
+        if (done) return;
+        const events = (rest + value).split('\n\n');
+        rest = events.pop() ?? '';
+        for (const event of events) {
+          const [, name, id] = /^event: (now|changed)\nid: (.+)$/m.exec(event) ?? [];
+          if ((name === 'now' || name === 'changed') && id !== undefined) yield { name, id };
+        }
+      }
+    } finally {
+      await cut();
+    }
+  }
+
   iterations(
     runId: string,
     query: { from?: number; limit?: number } = {},
@@ -252,7 +293,7 @@ export class TrialgateClient {
     }
   }
 
-  async #send(path: string, { method = 'GET', query = {}, body, key, signal }: Request): Promise<Response> {
+  async #send(path: string, { method = 'GET', query = {}, body, headers, key, signal }: Request): Promise<Response> {
     const { baseUrl, adminKey, fetch: send = fetch } = this.#options;
     const url = new URL(`${baseUrl.replace(/\/+$/, '')}${path}`);
     for (const [name, value] of Object.entries(query))
@@ -261,6 +302,7 @@ export class TrialgateClient {
     const reply = await send(url, {
       method,
       headers: {
+        ...headers,
         ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }),
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
       },

@@ -26,9 +26,24 @@ export type Evaluation = {
 };
 export type RunDetails = RunState & {
   config: unknown;
+  /** True where `operate` changes runs. */
+  is_operable: boolean;
   evaluations: Evaluation[];
   quarantined: { task: string; reason: string; at: number }[];
 };
+
+/** What a run is to do, as the command of that name. `seconds`: a day if absent. A redo of an iteration or take that is not the last one is refused. */
+export type RunVerb =
+  | { verb: 'pause'; seconds?: number }
+  | { verb: 'resume'; retry_failed?: boolean }
+  | { verb: 'stop' | 'cancel' }
+  | { verb: 'redo'; iteration?: number; take?: number }
+  | { verb: 'fork'; version: number; run_id?: string; iterations?: number };
+/** `run_id`: the run; of a fork the new one. `message`: what the command prints. */
+export type VerbReply = { run_id: string; message: string };
+
+/** `now`: the state when the events begin. `changed`: something of the run has changed. */
+export type RunEvent = { name: 'now' | 'changed'; id: string };
 
 export type Take = {
   iteration: number;

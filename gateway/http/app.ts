@@ -21,6 +21,7 @@ import { rewardRoutes } from './sessions/rewards.ts';
 import { sessionListRoutes } from './sessions/session-list.ts';
 import { sessionRoutes } from './sessions/sessions.ts';
 import { transcriptRoutes } from './sessions/transcript.ts';
+import { operateRoutes } from './operate.ts';
 import { pageRoutes } from './page.ts';
 import { runRoutes } from './runs.ts';
 
@@ -53,6 +54,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', checkpointRoutes(deps));
   app.route('/', pageRoutes(deps));
   app.route('/', runRoutes(deps));
+  app.route('/', operateRoutes(deps));
   app.route('/', rewardRoutes(deps));
   app.route('/', externalRoutes(deps));
   app.use('/sessions/*', async (c, next) => {

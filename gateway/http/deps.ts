@@ -5,8 +5,10 @@ import type { EngineConnection } from '../engines/connection.ts';
 import type { InFlight } from '../engines/in-flight.ts';
 import type { CheckpointReader } from '../relay/checkpoints.ts';
 import type { RelayHub } from '../relay/hub.ts';
+import type { OperateRun } from './operate.ts';
 import type { OpenBodies } from './bodies/open-bodies.ts';
 import type { ReadGate } from './read-gate.ts';
+import type { RunEvents } from './run-events.ts';
 import type { Refusals } from './refusals.ts';
 import type { Database } from '../../store/database.ts';
 
@@ -39,6 +41,10 @@ export type GatewayDeps = CallDeps & {
   reader: Database;
   /** Lets only as many readers in as have a connection. */
   readGate: ReadGate;
+  /** Tells pages of changes. Absent in a runtime whose requests share nothing. */
+  runEvents?: RunEvents;
+  /** Changes runs. Absent without Temporal. */
+  operateRun?: OperateRun;
 };
 
 /** A way to find the deployment's engines. `engines` is how many it found last. It is null while it has not found any yet. */

@@ -34,7 +34,9 @@ import type {
   Timeline,
 } from './openapi/run-schemas.ts';
 import { hideCredentials } from './hide-credentials.ts';
+import { EVENT_STREAM } from '../reply-formats.ts';
 import { readForPage } from './read-for-page.ts';
+import { streamOf } from './stream-of.ts';
 import { termsOf } from './search-terms.ts';
 import { timelineOf } from './timeline-reply.ts';
 
@@ -66,9 +68,11 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   app.get('/runs/:run', async (c) => {
     const run = await runOf(c.req.raw, c.req.param('run'));
     const evaluations = await readForPage(deps, () => readEvaluations(reader, run.id, run.weights));
+    const isAdmin = holdsAdminKey(deps, c.req.raw.headers);
     const reply: RunDetails = {
       ...head(run),
-      config: holdsAdminKey(deps, c.req.raw.headers) ? run.config : hideCredentials(run.config),
+      config: isAdmin ? run.config : hideCredentials(run.config),
+      is_operable: isAdmin && deps.operateRun !== undefined,
       evaluations: evaluations.map(({ id, policyVersion, trials, scored, rewardMean, passAt }) => ({
         id,
         policy_version: policyVersion,
@@ -80,6 +84,16 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       quarantined: run.quarantined.map(({ task, reason, at }) => ({ task, reason, at: epochSeconds(at) })),
     };
     return c.json(reply);
+  });
+
+  app.get('/runs/:run/events', async (c) => {
+    const { id } = await runOf(c.req.raw, c.req.param('run'));
+    if (!deps.runEvents)
+      throw new Failure(501, 'no_events', 'this gateway sends no events: ask for the run itself', { retryable: false });
+    // Nobody would read the body of its reply, and so nobody end it.
+    if (c.req.method === 'HEAD') return new Response(null, { headers: EVENT_STREAM });
+    const events = deps.runEvents.follow(id, c.req.header('last-event-id') ?? null);
+    return new Response(streamOf(events), { headers: EVENT_STREAM });
   });
 
   app.get('/runs/:run/iterations', async (c) => {

@@ -1,6 +1,8 @@
 import { createContext, useContext, useEffect, useState } from 'react';
 import { TrialgateApiError, type TrialgateClient } from '../../clients/typescript/client.ts';
 import { reuse } from './reuse.ts';
+import { RunStream } from './run-stream.ts';
+import { spread } from './spread.ts';
 
 type Session = { client: TrialgateClient; refuseKey: (why: string) => void };
 export const SessionContext = createContext<Session | null>(null);
@@ -22,6 +24,8 @@ type Shown<T> = {
 export type Answer<T> = Shown<T> & { refresh: () => void };
 
 const EVERY_MS = 4_000;
+/** While the gateway tells of changes, the page asks so seldom without one: for what the gateway does not watch. */
+const SELDOM_MS = 60_000;
 /** The page waits this many times as long as the last answer took, so that it never asks for more than a tenth of the time. */
 const REST = 10;
 
@@ -32,12 +36,20 @@ type Question<T> = {
   ask: (client: TrialgateClient, before: T | null, signal: AbortSignal) => Promise<T>;
   /** True when nothing more is to come after this answer. */
   isFinal?: (value: T) => boolean;
+  /** Returns the run whose changes change the answer; null: the page asks again after a while. */
+  runOf?: (value: T) => string | null;
   /** True for a question that costs much: a person asks again after it took too long. */
   isCostly?: boolean;
 };
 
-/** Asks the gateway again and again while the tab is visible, until an answer is final. */
-export function useAnswer<T>({ key, ask, isFinal = () => false, isCostly = false }: Question<T>): Answer<T> {
+/** Asks the gateway again while the tab is visible, when the gateway tells of a change or else after a while, until an answer is final. */
+export function useAnswer<T>({
+  key,
+  ask,
+  isFinal = () => false,
+  runOf = () => null,
+  isCostly = false,
+}: Question<T>): Answer<T> {
   const { client, refuseKey } = useSession();
   const [asked, setAsked] = useState(0);
   const [answer, setAnswer] = useState<Shown<T> & { key: string }>({ key, ...NOTHING });
@@ -47,8 +59,36 @@ export function useAnswer<T>({ key, ask, isFinal = () => false, isCostly = false
     let before: T | null = null;
     let timer: ReturnType<typeof setTimeout> | undefined;
     let isWaiting = false;
+    /** True when the gateway told of a change after the last question. */
+    let isOld = false;
+    /** The time before which the page does not ask again. */
+    let earliest = 0;
+    /** True when the last question was refused because others were asking. */
+    let isCrowded = false;
+    let stream: RunStream | null = null;
+    const wait = (): void => {
+      if (!isWaiting) return;
+      clearTimeout(timer);
+      const rest = Math.max(0, earliest - performance.now());
+      timer = setTimeout(() => void next(), stream?.isLive && !isOld ? Math.max(rest, SELDOM_MS) : rest);
+    };
+    const listen = (runId: string | null): void => {
+      if (runId === (stream?.runId ?? null)) return;
+      stream?.close();
+      const onCut = (): void => {
+        earliest = Math.max(earliest, performance.now() + spread());
+        wait();
+      };
+      const onChange = (): void => {
+        if (isOld) return;
+        isOld = true;
+        onCut();
+      };
+      stream = runId === null ? null : new RunStream({ client, runId, onChange, onCut });
+    };
     const next = async (): Promise<void> => {
       isWaiting = false;
+      isOld = false;
       const start = performance.now();
       let isLast = false;
       if (!document.hidden) {
@@ -56,7 +96,9 @@ export function useAnswer<T>({ key, ask, isFinal = () => false, isCostly = false
           const value: T = reuse(before, await ask(client, before, signal));
           if (signal.aborted) return;
           before = value;
+          isCrowded = false;
           isLast = isFinal(value);
+          listen(isLast ? null : runOf(value));
           setAnswer({ key, value, trouble: null, isFinal: isLast });
         } catch (error) {
           if (signal.aborted) return;
@@ -65,13 +107,18 @@ export function useAnswer<T>({ key, ask, isFinal = () => false, isCostly = false
           isLast =
             error instanceof TrialgateApiError &&
             (FINAL.has(error.status) || (isCostly && error.code === 'query_too_slow'));
+          isOld = true;
+          const wasCrowded = isCrowded;
+          isCrowded = error instanceof TrialgateApiError && error.code === 'too_many_readers';
           const trouble = troubleOf(error);
-          setAnswer((shown) => ({ key, value: shown.key === key ? shown.value : null, trouble, isFinal: isLast }));
+          if (wasCrowded || !isCrowded)
+            setAnswer((shown) => ({ key, value: shown.key === key ? shown.value : null, trouble, isFinal: isLast }));
         }
       }
-      if (isLast) return;
+      if (isLast) return listen(null);
       isWaiting = true;
-      timer = setTimeout(() => void next(), Math.max(EVERY_MS, REST * (performance.now() - start)));
+      earliest = performance.now() + Math.max(EVERY_MS, REST * (performance.now() - start)) + (isOld ? spread() : 0);
+      wait();
     };
     void next();
     const seen = (): void => {
@@ -82,10 +129,11 @@ export function useAnswer<T>({ key, ask, isFinal = () => false, isCostly = false
     document.addEventListener('visibilitychange', seen);
     return () => {
       ended.abort();
+      stream?.close();
       clearTimeout(timer);
       document.removeEventListener('visibilitychange', seen);
     };
-    // `ask` and `isFinal` are made anew at each drawing; `key` says when they differ.
+    // `ask`, `isFinal` and `runOf` are made anew at each drawing; `key` says when they differ.
     // oxlint-disable-next-line react-hooks/exhaustive-deps
   }, [key, client, asked]);
   const shown = answer.key === key ? answer : NOTHING;

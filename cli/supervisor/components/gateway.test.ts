@@ -31,6 +31,7 @@ test.each([
       expect(components.map(({ name }) => name)).toEqual([...(hasEngine ? ['vllm'] : []), 'gateway']);
       const env = components.at(-1)?.launch().env;
       for (const [name, value] of Object.entries(expected)) expect(env?.[name]).toBe(value.replace('HOME', home));
+      expect(env?.['TRIALGATE_TEMPORAL_ADDRESS']).toBe(plan.temporalAddress);
       await plan.held.close();
     } finally {
       rmSync(home, { recursive: true });

@@ -26,6 +26,7 @@ export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component 
         TRIALGATE_ENGINES: JSON.stringify(plan.engines),
         TRIALGATE_ENGINE_KEYS: JSON.stringify(plan.config.engine_keys),
         TRIALGATE_DATABASE_URL: plan.databaseUrl,
+        TRIALGATE_TEMPORAL_ADDRESS: plan.temporalAddress,
         TRIALGATE_ADMIN_KEY: plan.adminKey,
         TRIALGATE_READ_KEY: plan.config.read_key ?? '',
         TRIALGATE_SECRET: plan.secret,

@@ -34,6 +34,8 @@ const named = {
   GroupList: runSchemas.groupList,
   Timeline: runSchemas.timeline,
   DroppedWork: runSchemas.droppedWork,
+  RunVerb: runSchemas.runVerb,
+  VerbReply: runSchemas.verbReply,
   SearchResult: runSchemas.searchResult,
   Transcript: runSchemas.transcript,
   CallRequest: runSchemas.callRequest,

@@ -239,6 +239,42 @@ export const OPERATIONS: readonly Operation[] = [
   },
   {
     ...admin,
+    id: 'operate',
+    method: 'post',
+    path: RUN,
+    summary:
+      'Pause, resume, stop, cancel, redo or fork a run, as the command of that name does; not for web pages of other origins',
+    body: { schema: 'RunVerb', required: true },
+    reply: 'VerbReply',
+    failures: {
+      400: 'A field or the body is invalid, or the run refuses; the message says why',
+      ...KEY,
+      403: 'Without an admin key: a program of another machine or a web page of another origin sent it',
+      404: 'No such run, or it is not under way',
+      413: 'The body is too large',
+      415: 'The content type is not JSON',
+      500: 'Temporal or the run does not answer',
+      501: 'This gateway changes no runs',
+      503: 'The run is still busy with another verb, PostgreSQL cannot be reached, or the gateway stopped; the message says whether to try again',
+    },
+  },
+  {
+    ...admin,
+    id: 'run_events',
+    method: 'get',
+    path: `${RUN}/events`,
+    summary:
+      'Follow a run by server-sent events: `now` at first, `changed` when something of it has changed. With `Last-Event-ID` the first is `changed` too if something changed since',
+    reply: { type: 'text/event-stream' },
+    failures: {
+      ...KEY,
+      ...NO_RUN,
+      501: 'This gateway sends no events',
+      503: 'Too many clients follow runs, or PostgreSQL cannot be reached: try again',
+    },
+  },
+  {
+    ...admin,
     id: 'iterations',
     method: 'get',
     path: `${RUN}/iterations`,

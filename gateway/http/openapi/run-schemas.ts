@@ -77,6 +77,7 @@ export const runList = z.object({ runs: z.array(listedRun), next_cursor: z.strin
 export const runDetails = z.object({
   ...runHead,
   config: z.unknown().describe('The run file with every default filled in'),
+  is_operable: z.boolean().describe('True where `POST /runs/{run_id}` changes runs'),
   evaluations: z.array(
     z.object({
       id: z.string(),
@@ -90,6 +91,34 @@ export const runDetails = z.object({
     }),
   ),
   quarantined: z.array(z.object({ task: z.string(), reason: z.string(), at: seconds })),
+});
+
+/** The run itself refuses what it cannot do, so that a limit is written once. */
+export const runVerb = z
+  .discriminatedUnion('verb', [
+    z.strictObject({ verb: z.literal('pause'), seconds: z.number().optional().describe('A day if absent') }),
+    z.strictObject({
+      verb: z.literal('resume'),
+      retry_failed: z.boolean().optional().describe('Failed trials of the open take run again'),
+    }),
+    z.strictObject({ verb: z.literal('stop') }),
+    z.strictObject({ verb: z.literal('cancel') }),
+    z.strictObject({
+      verb: z.literal('redo'),
+      iteration: z.int().min(0).optional().describe('Refused when it is not the last one'),
+      take: z.int().min(1).optional().describe('Refused when it is not the last one'),
+    }),
+    z.strictObject({
+      verb: z.literal('fork'),
+      version: z.int().min(0).describe('The policy version that the new run begins from'),
+      run_id: z.string().regex(RUN_ID, 'a name of a run').optional().describe('The name of the new run'),
+      iterations: z.int().min(1).optional().describe('As many as the other run’s if absent'),
+    }),
+  ])
+  .describe('What the run is to do, as the command of that name');
+export const verbReply = z.object({
+  run_id: z.string().describe('The run; of a fork the new one'),
+  message: z.string().describe('What the command prints'),
 });
 
 export const take = z.object({
@@ -383,6 +412,8 @@ export const transcriptQuery = z.strictObject({
 
 export type ListedRun = z.output<typeof listedRun>;
 export type RunList = z.output<typeof runList>;
+export type RunVerb = z.output<typeof runVerb>;
+export type VerbReply = z.output<typeof verbReply>;
 export type RunDetails = z.output<typeof runDetails>;
 export type Take = z.output<typeof take>;
 export type IterationList = z.output<typeof iterationList>;

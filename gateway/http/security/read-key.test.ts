@@ -23,6 +23,7 @@ const READ = [
   'GET /engines',
   'GET /runs',
   'GET /runs/:run',
+  'GET /runs/:run/events',
   'GET /runs/:run/dropped',
   'GET /runs/:run/groups',
   'GET /runs/:run/iterations',
@@ -41,6 +42,7 @@ const READ = [
 const CLOSED = [
   'DELETE /sessions/:trial',
   'POST /engines',
+  'POST /runs/:run',
   'POST /runs/:run/groups',
   'POST /runs/:run/trials/:trial/reward',
   'POST /sessions',

@@ -15,6 +15,9 @@ import { readReplicas } from '../../../store/queries/read-replicas.ts';
 import { requireSecret } from '../../../store/queries/require-secret.ts';
 import { settleDeliveries } from '../../../store/queries/settle-deliveries.ts';
 import { ReadGate, READERS } from '../../http/read-gate.ts';
+import type { OperateRun } from '../../http/operate.ts';
+import { RunEvents } from '../../http/run-events.ts';
+import { readRunMark } from '../../../store/queries/read-run-mark.ts';
 import { createGateway } from '../../http/app.ts';
 import { requireTwoKeys } from '../../http/auth.ts';
 import { Counters, type Snapshot } from '../../calls/counters.ts';
@@ -80,6 +83,8 @@ export type NodeGatewayOptions = DiscoveryOptions & {
   page?: string;
   /** The deployment's folder of checkpoints, of which relay workers fetch what their engines load; absent: they fetch none. */
   checkpoints?: string;
+  /** Changes runs for the page; absent: this gateway changes none. */
+  operateRun?: OperateRun;
   /** The time for which calls under way wait for a relay worker whose connection was cut. */
   relayGraceMs?: number;
 };
@@ -117,7 +122,8 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   }
   const settings = { ...DEFAULT_SETTINGS, ...options.settings };
   const { lane: own } = options;
-  const lane = own === undefined ? new HeavyLane({ ...options, drainMs }) : null;
+  // No function goes to another thread.
+  const lane = own === undefined ? new HeavyLane({ ...options, operateRun: undefined, drainMs }) : null;
   const db = openDatabase(options.databaseUrl, { settings: SESSION, ...(lane ? {} : { maxConnections: 4 }) });
   // It connects when it is first asked.
   const reader = openDatabase(options.databaseUrl, { settings: READER, maxConnections: READERS.reading });
@@ -176,6 +182,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     discovery: options,
     atStart: (write) => withStartRetry(settings, write),
   });
+  const runEvents = new RunEvents({ readMark: (runId) => readRunMark(reader, runId) });
   const otherThread = lane ? () => lane.snapshot() : undefined;
   const app = createGateway({
     db,
@@ -204,6 +211,8 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     pageFile: pageFileIn(options.page),
     reader,
     readGate: new ReadGate(READERS),
+    runEvents,
+    operateRun: options.operateRun,
     stopping: stopping.signal,
   });
   const workerSockets = own === undefined ? new WorkerSockets({ adminKey, hub: workers?.hub ?? null }) : null;
@@ -232,6 +241,8 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     workers?.serveAt(options.relayAddress ?? reachableAt(host, port, ownAddress()));
     const close = async () => {
       let isClosed = false;
+      // They would last as long as their pages are open.
+      runEvents.close();
       const closed = stopServer(server, stopping, drainMs).finally(() => (isClosed = true));
       await Promise.all([closed, workerSockets?.closeAfter(server, () => isClosed), lane?.close()]);
       await Promise.race([workers?.close(), sleep(settings.storeWaitMs)]);

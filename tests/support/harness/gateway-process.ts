@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 type Options = {
   engines: readonly string[];
   databaseUrl: string;
-  adminKey: string;
+  adminKey: string | null;
   secret: string;
   /** Further flags. */
   flags?: readonly string[];
@@ -38,8 +38,7 @@ export class GatewayProcess {
       '127.0.0.1',
       '--database-url',
       databaseUrl,
-      '--admin-key',
-      adminKey,
+      ...(adminKey === null ? [] : ['--admin-key', adminKey]),
       '--secret',
       secret,
     ];

@@ -1,3 +1,4 @@
+import { eq } from 'drizzle-orm';
 import { openAttempt } from '../../../store/queries/open-attempt.ts';
 import { recordOutput } from '../../../store/queries/outputs.ts';
 import { recordCalls } from '../../../store/queries/record-calls.ts';
@@ -20,6 +21,15 @@ import type { Base } from '../../../store/calls/shorten.ts';
 import { callRecord } from './call-record.ts';
 
 type Shape = { iterations: number; groups: number; size: number };
+
+/** Changes the row of a run, as its workflow or a command does. */
+export async function changeRun(
+  db: Database,
+  runId: string,
+  change: Partial<Pick<typeof runs.$inferInsert, 'status' | 'reason' | 'endedAt'>>,
+): Promise<void> {
+  await db.update(runs).set(change).where(eq(runs.id, runId));
+}
 
 /** The reward of a trial: the run learns, and groups differ. */
 const rewardOf = (iteration: number, group: number, index: number): number =>

@@ -1,5 +1,7 @@
+import type { ReactNode } from 'react';
+
 type Props<Name extends string> = {
-  label: string;
+  label: ReactNode;
   /** The label of each name that can be chosen. */
   names: Readonly<Record<Name, string>>;
   chosen: Name;

@@ -61,6 +61,7 @@ function Groups({ runId, title, wanted, timeline }: GroupsProps) {
     key,
     ask: (client, _before: GroupList | null, signal) => readGroups(client, runId, asked, limit, signal),
     isFinal: ({ run_status: status }) => hasEnded(status),
+    runOf: () => runId,
   });
   useTitle(`${title}, ${runId}`);
   return (

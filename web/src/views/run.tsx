@@ -7,6 +7,7 @@ import { Choice } from '../parts/choice.tsx';
 import { Crumbs, iterationPath, runPath, timelinePath } from '../parts/crumbs.tsx';
 import { Curve } from '../parts/curve.tsx';
 import { Text } from '../parts/message.tsx';
+import { Operate } from '../parts/operate.tsx';
 import { Recorded } from '../parts/recorded.tsx';
 import { ShowAnswer } from '../parts/show-answer.tsx';
 import { WideTable, type Column } from '../parts/wide-table.tsx';
@@ -24,6 +25,7 @@ export function RunView({ runId }: { runId: string }) {
     key: `run ${runId}`,
     ask: (client, before: RunNow | null, signal) => readRunNow(client, runId, before, signal),
     isFinal: ({ run }) => hasEnded(run.status),
+    runOf: () => runId,
   });
   return (
     <>
@@ -46,6 +48,7 @@ export function RunView({ runId }: { runId: string }) {
                 <Recorded text={run.reason} />
               </p>
             )}
+            <Operate runId={runId} run={run} takes={takes} onChange={answer.refresh} />
             <Curves runId={runId} takes={takes} evaluations={run.evaluations} />
             <Evaluations runId={runId} evaluations={run.evaluations} />
             <Iterations runId={runId} takes={takes} />

@@ -70,6 +70,9 @@ export function RunsView() {
                   </tr>
                 ))}
               </WideTable>
+              <p className="hint">
+                A run begins from a run file: <code>npx trialgate train FILE</code> where the deployment runs.
+              </p>
               {more !== null && (
                 <button type="button" onClick={() => setLimit(limit + PAGE)}>
                   Show older runs

@@ -39,6 +39,7 @@ export function TimelineView({ runId, iteration }: { runId: string; iteration: n
     key: `timeline ${runId} ${iteration} ${take} ${Object.values(filter).join('\n')}`,
     ask: (client, _before: Timeline | null, signal) => readTimeline(client, { runId, iteration, take, filter }, signal),
     isFinal: isOver,
+    runOf: () => runId,
   });
   return (
     <>

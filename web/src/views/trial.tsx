@@ -31,6 +31,7 @@ export function TrialView({ trialId }: { trialId: string }) {
     ask: (client, before: WholeTranscript | null, signal) =>
       readTranscript(client, { trialId, attempt }, before, signal),
     isFinal: isOver,
+    runOf: ({ run_id: runId }) => runId,
   });
   const linkTo = (changed: Record<string, string>): string => {
     const params = new URLSearchParams(search);

@@ -1,0 +1,142 @@
+import { and, eq } from 'drizzle-orm';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { TrialgateClient } from '../../clients/typescript/client.ts';
+import { iterations, runs } from '../../store/schema.ts';
+import { resolveConfig } from '../config/resolve.ts';
+import { operateInThread } from './operate-in-thread.ts';
+import { FakeWorld } from '../../tests/support/fakes/fake-activities.ts';
+import { GatewayProcess } from '../../tests/support/harness/gateway-process.ts';
+import { until } from '../../tests/support/harness/until.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { startTemporal, stopTemporal } from '../../tests/support/harness/workflow-worker.ts';
+import { runWithVersion } from '../../tests/support/scenarios/run-with-version.ts';
+import { Stage, hold } from '../../tests/histories/stage.ts';
+
+const ADMIN_KEY = 'the admin key';
+const store = useDatabase();
+/** A server of its own, because a gateway uses the namespace that a deployment has. */
+let environment: Awaited<ReturnType<typeof startTemporal>>;
+let home: string;
+let stage: Stage;
+
+beforeAll(async () => {
+  environment = await startTemporal();
+  home = await mkdtemp(join(tmpdir(), 'trialgate-verbs-'));
+  stage = new Stage({ environment, db: store.db, home, task: resolve('tasks/train') });
+});
+afterAll(async () => {
+  await stopTemporal(environment);
+  await rm(home, { recursive: true });
+});
+
+/** Starts `trialgate gateway`, as a deployment does, and returns a client of it. */
+async function clientOf(temporal = environment.address): Promise<TrialgateClient> {
+  const gateway = await startGateway(ADMIN_KEY, temporal);
+  return new TrialgateClient({ baseUrl: gateway.url, adminKey: ADMIN_KEY });
+}
+
+async function startGateway(adminKey: string | null, temporal: string): Promise<GatewayProcess> {
+  const gateway = await new GatewayProcess({
+    engines: ['http://127.0.0.1:9'],
+    databaseUrl: store.postgres.url,
+    adminKey,
+    secret: 'a secret of sixteen characters',
+    flags: ['--home', home, '--temporal-address', temporal],
+  }).start();
+  onTestFinished(() => gateway.kill('SIGTERM'));
+  return gateway;
+}
+
+test('a run that is asked through the gateway does what the command does, and the reply has the command’s sentence', async () => {
+  const client = await clientOf();
+  const world = new FakeWorld();
+  const { held } = hold(world, /^asked-/);
+  const ask = async (verb: 'resume' | 'stop' | 'cancel') => (await client.operate('asked', { verb })).message;
+  await stage.over(world, async () => {
+    await stage.start('asked');
+    await until(() => held.size === 4);
+    expect((await client.run('asked')).is_operable).toBe(true);
+    await expect(client.operate('asked', { verb: 'pause', seconds: 0 })).rejects.toMatchObject({
+      status: 400,
+      code: 'bad_input',
+      message: expect.stringContaining('seconds: expected a number above 0'),
+    });
+    const { message } = await client.operate('asked', { verb: 'pause', seconds: 3600 });
+    expect(message).toMatch(/^run asked starts no more groups and no train step until \d{4}-/);
+    expect(await ask('resume')).toBe('run asked goes on');
+    const redo = { verb: 'redo', iteration: 0, take: 1 } as const;
+    expect((await client.operate('asked', redo)).message).toBe('run asked starts its last iteration again');
+    await until(() => held.size === 8);
+    const takes = await store.db.select().from(iterations).where(eq(iterations.runId, 'asked'));
+    expect(takes.map(({ take, status }) => `${take} ${status}`).toSorted()).toEqual(['1 superseded', '2 open']);
+    for (const seen of [{ take: 1 }, { iteration: 1 }])
+      await expect(client.operate('asked', { ...redo, ...seen })).rejects.toMatchObject({
+        status: 400,
+        message: expect.stringContaining('nothing was changed: its last one is iteration 0, take 2'),
+      });
+    expect(await ask('stop')).toBe('run asked stops after iteration 0');
+    expect(await ask('cancel')).toBe('run asked is cancelled; to continue it: npx trialgate resume asked');
+  });
+  await expect(ask('stop')).rejects.toMatchObject({
+    status: 404,
+    message: expect.stringContaining('run asked is not under way: "npx trialgate show asked" shows its state'),
+  });
+  await expect(client.operate('aske', { verb: 'stop' })).rejects.toMatchObject({
+    status: 404,
+    message: expect.stringContaining('there is no run aske (did you mean asked?)'),
+  });
+});
+
+test('a fork that is asked through the gateway starts from the version with the settings of the run, and what it refuses starts nothing', async () => {
+  const client = await clientOf();
+  const config = stage.config({ iterations: 3, seed: 7 });
+  await runWithVersion(store.db, home, 'parent', 2, config);
+  const world = new FakeWorld();
+  await stage.over(world, async () => {
+    const fork = { verb: 'fork', version: 2, run_id: 'child', iterations: 1 } as const;
+    expect(await client.operate('parent', fork)).toEqual({
+      run_id: 'child',
+      message: expect.stringMatching(/run child started from parent@2: npx trialgate show child$/),
+    });
+    const child = and(eq(runs.id, 'child'), eq(runs.forkedFrom, 'parent@2'));
+    expect((await store.db.select().from(runs).where(child))[0]?.config).toMatchObject({ iterations: 1, seed: 7 });
+    await expect(client.operate('parent', fork)).rejects.toMatchObject({ status: 400 });
+    await expect(client.operate('parent', { ...fork, version: 9, run_id: 'other' })).rejects.toMatchObject({
+      status: 400,
+      message: expect.stringContaining('run parent has no policy version 9'),
+    });
+    await stage.ended('child');
+  });
+  expect((await store.db.select().from(runs)).map(({ id }) => id)).not.toContain('other');
+});
+
+test('a gateway whose Temporal is away says so, as the commands do', async () => {
+  const client = await clientOf('127.0.0.1:9');
+  await expect(client.operate('any', { verb: 'stop' })).rejects.toMatchObject({
+    status: 500,
+    code: 'missing_prerequisite',
+    message: expect.stringContaining('Temporal does not answer at 127.0.0.1:9'),
+  });
+});
+
+test('a gateway without an admin key changes no runs, because any program of the machine could ask it', async () => {
+  const { url } = await startGateway(null, environment.address);
+  const client = new TrialgateClient({ baseUrl: url });
+  await expect(client.operate('any', { verb: 'stop' })).rejects.toMatchObject({ status: 501, code: 'not_operable' });
+});
+
+test('a verb whose database is away says so, and the reason is there for the log', async () => {
+  const env = {
+    TRIALGATE_TEMPORAL_ADDRESS: environment.address,
+    TRIALGATE_DATABASE_URL: 'postgres://127.0.0.1:9/none',
+  };
+  const operate = operateInThread(resolveConfig({ cwd: home, env }).config);
+  await expect(operate('any', { verb: 'stop' }, new AbortController().signal)).rejects.toMatchObject({
+    code: 'store_unavailable',
+    message: expect.stringContaining('it is not known whether the run followed'),
+    stack: expect.stringContaining('ECONNREFUSED'),
+  });
+});
