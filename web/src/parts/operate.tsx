@@ -35,8 +35,8 @@ export function Operate(props: Props) {
         <Buttons {...props} verbs={verbs} />
       ) : (
         <p className="hint">
-          Your key only reads, or this gateway was started without the address of Temporal or without an admin key, so the
-          page changes no runs. Type where the deployment runs:{' '}
+          Your key only reads, or this gateway was started without the address of Temporal or without an admin key, so
+          the page changes no runs. Type where the deployment runs:{' '}
           {verbs.map((verb) => (
             <code key={verb}>{`npx trialgate ${verb} ${runId}`}</code>
           ))}
