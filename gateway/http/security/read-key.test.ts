@@ -172,7 +172,8 @@ test('what the read-only key reads has no key: no trial’s, and none that a per
     loggers: [{ name: 'mlflow', tracking_uri: 'http://[hidden]@host:5000' }],
   });
   expect(JSON.parse(await read('/runs/with-keys', ADMIN_KEY)).config).toEqual(config);
-  for (const pattern of READ) {
+  // The stream of a run's events has no end, and says only that something changed.
+  for (const pattern of READ.filter((each) => !each.endsWith('/events'))) {
     const text = await read(
       pathOf(pattern.split(' ')[1] ?? '', { ...inPlace, trial: trial.id, run: 'with-keys' }),
       READ_KEY,
