@@ -71,6 +71,22 @@ test.each([
   });
 });
 
+test.each([
+  [1, 1],
+  [128, 1],
+  [129, 0],
+  [137, 0],
+  [159, 0],
+  [160, 1],
+  [255, 1],
+])(
+  'a verifier that writes a reward of 1 and ends with exit code %d gives %d: codes of signals drop what was written',
+  async (code, expected) => {
+    const script = `test -f $WORK_DIR/breaks || { ${reward('0')}; exit 0; }; ${reward('1')}; exit ${code}`;
+    expect(await judge(script, { breaks: '' })).toMatchObject({ rewards: { reward: expected } });
+  },
+);
+
 test.each<[string, string | Buffer]>([
   ['10**400', `1${'0'.repeat(400)}`],
   ['1e39', '1e39'],
