@@ -43,8 +43,9 @@ def test_a_model_with_code_of_its_own_is_refused_without_a_question(tiny_model, 
     [
         ({"model_type": "nosuchmodel"}, "nosuchmodel"),
         ({"model_type": "t5"}, "T5"),
-        # The language model of a multimodal one.
-        ({"model_type": "qwen3_5", "text_config": {"num_hidden_layers": 4}}, "linear_attention"),
+        # Its language model alone could be trained.
+        ({"model_type": "qwen3_5", "text_config": {"num_hidden_layers": 4}}, "multimodal"),
+        ({"model_type": "jamba"}, "linear_attention"),
     ],
 )
 def test_a_model_that_the_trainer_does_not_support_is_refused_with_the_reason(tiny_model, tmp_path, changes, why):
