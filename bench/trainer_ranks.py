@@ -13,7 +13,8 @@
   same key, and its weights must be those of a step to which nothing happened.
 
 Without --model it is a tiny random Llama with a tiny batch: that checks this file, and its figures say little. With one
-a batch is 8 trials of a prompt of --prompt tokens and 5 turns, as in `step_time.py`.
+a batch is 8 trials of a prompt of --prompt tokens and 5 turns, as in `step_time.py`. Several ranks compute in bfloat16,
+which takes minutes a step on a processor without instructions for it: give `--dtype float32` there.
 """
 
 from __future__ import annotations
@@ -99,6 +100,8 @@ class Bench:
 
     async def with_group(self, ranks: int, work: Callable[[LocalBackend], Awaitable[Any]]) -> Any:
         options = ("--device", "cpu", "--threads", str(self.threads(ranks)), "--pack-tokens", str(PACK_TOKENS))
+        if self.arguments.dtype is not None:
+            options += ("--compute-dtype", self.arguments.dtype)
         # Between two progress messages a step of a real model may take long.
         silent = 60.0 if self.arguments.model else SILENT_SECONDS
         backend = LocalBackend(GroupOptions(ranks, module="paused_rank", options=options, silent_seconds=silent))
@@ -345,6 +348,7 @@ def main() -> None:
     parser.add_argument("what", nargs="*", metavar="FIGURE", help=f"any of {', '.join((*FIGURES, 'faults'))}")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--model", type=Path, help="a model's folder (default: a tiny random Llama)")
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), help="of the ranks' passes (default: theirs)")
     parser.add_argument("--prompt", type=int, default=512, help="tokens of a model's prompt")
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=PHASES, help="for faults")
     parser.add_argument("--trl-environment", type=Path, default=ROOT / ".trialgate" / "trl")
