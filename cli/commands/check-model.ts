@@ -22,15 +22,7 @@ export function register(root: Command): void {
       ]);
       const found = await checkModel(model, { home: config.home, run: options.run }, shutdownSignal());
       if (options.json) console.log(JSON.stringify(found, null, 2));
-      else {
-        if (found.reason === null)
-          console.log(
-            found.deviations === null
-              ? `${model}: nothing in its configuration speaks against training it; ${found.not_run === null ? 'no small model was tried' : 'a small model was tried and did not run'}`
-              : `${model} can be trained`,
-          );
-        for (const line of describe(found)) console.log(line);
-      }
+      else for (const line of describe(found)) console.log(line);
       if (found.reason !== null) throw new TrialgateError('bad_input', found.reason);
     });
 }
