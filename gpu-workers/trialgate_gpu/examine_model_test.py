@@ -307,10 +307,11 @@ def test_of_a_model_on_a_hub_only_the_configuration_is_downloaded_and_into_no_ca
     assert list(tmp_path.rglob("config.json")) == []
 
 
-def test_a_hub_that_cannot_be_asked_is_another_end_than_a_model_that_is_missing(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "trialgate_gpu.examine_model", "org/llama"]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert ended.returncode == UNREACHABLE
-    assert re.search(r"could not be downloaded \(HF_HUB_OFFLINE is set\): \w+Error: \S", ended.stdout)
+def test_a_hub_that_cannot_be_asked_is_another_end_than_a_model_that_is_missing(monkeypatch, capsys):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # The library has read the variable already.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(SystemExit) as ended:
+        program(monkeypatch, "org/llama")
+    assert ended.value.code == UNREACHABLE
+    assert re.search(r"could not be downloaded \(HF_HUB_OFFLINE is set\): \w+Error: \S", capsys.readouterr().out)
