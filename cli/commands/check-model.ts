@@ -16,13 +16,16 @@ export function register(root: Command): void {
     )
     .action(async (model: string, options: { run: boolean; json?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ checkModel, describe }, { shutdownSignal }] = await Promise.all([
+      const [{ checkModel, describe, verdict }, { shutdownSignal }] = await Promise.all([
         import('../models/check-model.ts'),
         import('../signals.ts'),
       ]);
       const found = await checkModel(model, { home: config.home, run: options.run }, shutdownSignal());
       if (options.json) console.log(JSON.stringify(found, null, 2));
-      else for (const line of describe(found)) console.log(line);
+      else {
+        if (found.reason === null) console.log(verdict(found));
+        for (const line of describe(found)) console.log(line);
+      }
       if (found.reason !== null) throw new TrialgateError('bad_input', found.reason);
     });
 }

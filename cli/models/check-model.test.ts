@@ -7,7 +7,7 @@ import { temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { EXIT } from '../exit.ts';
 import { INSTALLS } from '../folders.ts';
 import { main } from '../main.ts';
-import { describe } from './check-model.ts';
+import { describe, verdict } from './check-model.ts';
 
 const withPython = test.skipIf(!existsSync(INSTALLS.python));
 const GEMMA = { model_type: 'gemma2', num_hidden_layers: 4, hidden_size: 64, intermediate_size: 64, vocab_size: 128 };
@@ -83,20 +83,6 @@ withPython('a hub that fails when it is asked for the configuration ends with ex
   expect(err).toMatch(/^error: /);
 });
 
-const UNTRIED = {
-  ...{ model: 'm', reason: null, family: 'llama', architecture: null, parameters: 1, attention: {}, window: null },
-  ...{ experts: null, logit_scale: null, logit_cap: null, tied_head: null, lora: null, vllm: null },
-  ...{ deviations: null, not_run: null },
-};
-
-test('a small model that was tried and did not run is not called untried', () => {
-  const sound = 'm: nothing in its configuration speaks against training it; ';
-  expect(describe(UNTRIED)[0]).toBe(`${sound}no small model was tried`);
-  const failed = describe({ ...UNTRIED, not_run: 'no small model of its configuration runs (ValueError: sizes)' });
-  expect(failed[0]).toBe(`${sound}a small model was tried and did not run`);
-  expect(failed.join('\n')).toMatch(/small model +no small model of its configuration runs \(ValueError: sizes\)/);
-});
-
 test('a deviation that is not finite is said in words', () => {
   const deviations = {
     packed_alone: null,
@@ -106,7 +92,11 @@ test('a deviation that is not finite is said in words', () => {
     lora_gradient: null,
     no_ranks: null,
   };
-  const lines = describe({ ...UNTRIED, reason: 'why', deviations }).join('\n');
+  const lines = describe({
+    ...{ model: 'm', reason: 'why', family: 'llama', architecture: null, parameters: 1, attention: {}, window: null },
+    ...{ experts: null, logit_scale: null, logit_cap: null, tied_head: null, lora: null, vllm: null, not_run: null },
+    deviations,
+  }).join('\n');
   expect(lines).toContain('differ from those alone by a number that is not finite nats');
   expect(lines).toContain('ranks        one alone: its gradient differs by a number that is not finite');
 });
@@ -123,7 +113,8 @@ withPython(
     await writeFile(join(cached, 'refs/main'), 'abc');
     const { code, out } = await checked(folder.home, 'org/gemma', '--no-run', '--json');
     expect(code).toBe(EXIT.done);
-    expect(JSON.parse(out)).toMatchObject({
+    const found = JSON.parse(out);
+    expect(found).toMatchObject({
       model: 'org/gemma',
       reason: null,
       attention: { sliding_attention: 2, full_attention: 2 },
@@ -131,5 +122,11 @@ withPython(
       lora: ['all-linear'],
       deviations: null,
     });
+    const sound = 'org/gemma: nothing in its configuration speaks against training it; ';
+    expect(verdict(found)).toBe(`${sound}no small model was tried`);
+    // A small model that was tried and did not run is not called untried.
+    const failed = { ...found, not_run: 'no small model of its configuration runs (ValueError: sizes)' };
+    expect(verdict(failed)).toBe(`${sound}a small model was tried and did not run`);
+    expect(describe(failed).join('\n')).toContain(failed.not_run);
   },
 );

@@ -21,42 +21,37 @@ const store = useDatabase();
 let environment: Awaited<ReturnType<typeof startTemporal>>;
 let home: string;
 let stage: Stage;
-/** Stands for all gateways with an admin key and Temporal. */
-let operable: GatewayProcess;
 
 beforeAll(async () => {
   environment = await startTemporal();
   home = await mkdtemp(join(tmpdir(), 'trialgate-verbs-'));
   stage = new Stage({ environment, db: store.db, home, task: resolve('tasks/train') });
-  operable = await gatewayWith(ADMIN_KEY, environment.address).start();
 });
 afterAll(async () => {
-  await operable.kill('SIGTERM');
   await stopTemporal(environment);
   await rm(home, { recursive: true });
 });
 
-const clientOf = ({ url }: GatewayProcess): TrialgateClient =>
-  new TrialgateClient({ baseUrl: url, adminKey: ADMIN_KEY });
-
-/** Starts `trialgate gateway`, as a deployment does, for one test. */
-async function startGateway(adminKey: string | null, temporal: string): Promise<GatewayProcess> {
-  const gateway = await gatewayWith(adminKey, temporal).start();
-  onTestFinished(() => gateway.kill('SIGTERM'));
-  return gateway;
+/** Starts `trialgate gateway`, as a deployment does, and returns a client of it. */
+async function clientOf(temporal = environment.address): Promise<TrialgateClient> {
+  const gateway = await startGateway(ADMIN_KEY, temporal);
+  return new TrialgateClient({ baseUrl: gateway.url, adminKey: ADMIN_KEY });
 }
 
-const gatewayWith = (adminKey: string | null, temporal: string): GatewayProcess =>
-  new GatewayProcess({
+async function startGateway(adminKey: string | null, temporal: string): Promise<GatewayProcess> {
+  const gateway = await new GatewayProcess({
     engines: ['http://127.0.0.1:9'],
     databaseUrl: store.postgres.url,
     adminKey,
     secret: 'a secret of sixteen characters',
     flags: ['--home', home, '--temporal-address', temporal],
-  });
+  }).start();
+  onTestFinished(() => gateway.kill('SIGTERM'));
+  return gateway;
+}
 
 test('a run that is asked through the gateway does what the command does, and the reply has the command’s sentence', async () => {
-  const client = clientOf(operable);
+  const client = await clientOf();
   const world = new FakeWorld();
   const { held } = hold(world, /^asked-/);
   const ask = async (verb: 'resume' | 'stop' | 'cancel') => (await client.operate('asked', { verb })).message;
@@ -96,7 +91,7 @@ test('a run that is asked through the gateway does what the command does, and th
 });
 
 test('a fork that is asked through the gateway starts from the version with the settings of the run, and what it refuses starts nothing', async () => {
-  const client = clientOf(operable);
+  const client = await clientOf();
   const config = stage.config({ iterations: 3, seed: 7 });
   await runWithVersion(store.db, home, 'parent', 2, config);
   const world = new FakeWorld();
@@ -119,7 +114,7 @@ test('a fork that is asked through the gateway starts from the version with the 
 });
 
 test('a gateway whose Temporal is away says so, as the commands do', async () => {
-  const client = clientOf(await startGateway(ADMIN_KEY, '127.0.0.1:9'));
+  const client = await clientOf('127.0.0.1:9');
   await expect(client.operate('any', { verb: 'stop' })).rejects.toMatchObject({
     status: 500,
     code: 'missing_prerequisite',
