@@ -15,7 +15,13 @@ import type { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { useServer } from '../tests/support/harness/use-database.ts';
 import { recordFailedRun } from '../tests/support/scenarios/failed-run.ts';
 import { recordPublication } from '../tests/support/scenarios/publication.ts';
-import { changeRun, recordLosses, recordRun, recordConversation } from '../tests/support/scenarios/recorded-run.ts';
+import {
+  changeRun,
+  recordConversation,
+  recordLosses,
+  recordRun,
+  recordUnderWay,
+} from '../tests/support/scenarios/recorded-run.ts';
 
 const gateway = useServer(new TestGateway<TestPostgres>());
 const run = promisify(execFile);
@@ -29,12 +35,15 @@ const HTML = '<img src=x onerror="window.ran=1"><script>window.ran=1</script><b>
 /** A name without slashes, because of a task's path the last part is shown. The last character turns the order of what follows. */
 const NAME = '<img src=x onerror="window.ran=1">\u0007\u202e';
 const [RUN, HOSTILE] = ['first', 'hostile'];
+const READ_KEY = 'a key that only reads';
 
 let operator = new FakeOperator();
 const options = () => ({
   engines: ['http://127.0.0.1:9'],
   page,
+  readKey: READ_KEY,
   operateRun: (...asked: Parameters<FakeOperator['operateRun']>) => operator.operateRun(...asked),
+  startRun: (...asked: Parameters<FakeOperator['startRun']>) => operator.startRun(...asked),
 });
 
 beforeAll(async () => {
@@ -57,6 +66,8 @@ beforeAll(async () => {
   await recordRun(gateway.db, RUN, { iterations: 12, groups: 6, size: 8 });
   await recordRun(gateway.db, 'second', { iterations: 5, groups: 2, size: 4 });
   await recordLosses(gateway.db, RUN, 11);
+  await recordRun(gateway.db, 'hosted', { iterations: 1, groups: 1, size: 2 });
+  await recordUnderWay(gateway.db, 'hosted', 'host-worker-2', ['works', 'works-too']);
   await recordConversation(
     gateway.db,
     {
@@ -373,10 +384,14 @@ test('engines show their state and the version that they confirmed, and runs und
   expect(await view.getByRole('row', { name: engine }).innerText()).toMatch(
     /publication\s+first@12 is being published to it for 4\d s\s+first\s+version 11/,
   );
+  const host = view.getByRole('row', { name: 'host-worker-2' });
+  await host.getByText('2', { exact: true }).click();
+  expect(await host.innerText()).toMatch(/works opens or works, for \d.*\n?.*works-too opens or works/);
+  expect(await host.getByRole('link', { name: 'works', exact: true }).getAttribute('href')).toBe('/ui/trials/works');
   expect(await view.getByRole('region', { name: 'Trials under way and queues' }).innerText()).toMatch(
     /first\s+running/,
   );
-  expect(await view.getByRole('row', { name: 'host-worker-1' }).innerText()).toMatch(/host-worker-1\s+1\s+1/);
+  expect(await view.getByRole('row', { name: 'host-worker-1' }).innerText()).toMatch(/host-worker-1\s+none\s+1\s+1/);
   expect(faults).toEqual([]);
 });
 
@@ -457,9 +472,10 @@ test('the curves of a second run lie over those of a run, and the address keeps 
 });
 
 /** Records a run under way for a test alone, and opens its view. */
-async function openOwn(runId: string) {
+async function openOwn(runId: string, change: Parameters<typeof changeRun>[2] = {}) {
   operator = new FakeOperator();
   await recordRun(gateway.db, runId, { iterations: 2, groups: 1, size: 2 });
+  await changeRun(gateway.db, runId, { status: 'running', ...change });
   const opened = await open(`/runs/${runId}`);
   await opened.view.getByRole('heading', { name: 'Iterations' }).waitFor();
   return opened;
@@ -527,20 +543,28 @@ test('a redo names the take that the view shows, to the person and to the run', 
   expect(faults).toEqual([]);
 });
 
+test('a run that is paused says until when, and has a Resume in place of a Pause', async () => {
+  const { view } = await openOwn('held', { pausedUntil: new Date(Date.now() + 3_600_000) });
+  await view.getByText(/paused: it starts no more groups and no train step until \d/).waitFor();
+  await view.getByRole('button', { name: 'Resume' }).waitFor();
+  expect(await view.getByRole('button', { name: 'Pause', exact: true }).count()).toBe(0);
+});
+
 test('a cancel does not wait until the run has answered to something else', async () => {
   const { view, faults } = await openOwn('urgent');
   const answered = Promise.withResolvers<void>();
   operator.answer = async (runId, { verb }) => {
-    if (verb === 'resume') await answered.promise;
+    if (verb === 'stop') await answered.promise;
     return { run_id: runId, message: `run ${runId} did ${verb}` };
   };
-  await view.getByRole('button', { name: 'Resume' }).click();
-  await view.getByText('Run urgent is asked to resume').waitFor();
+  expect(await view.getByRole('button', { name: 'Resume' }).count()).toBe(0);
+  await view.getByRole('button', { name: 'Stop after this iteration' }).click();
+  await view.getByText('Run urgent is asked to stop').waitFor();
   await view.getByRole('button', { name: 'Cancel …' }).click();
   await view.getByRole('dialog').getByRole('button', { name: 'Cancel the run' }).click();
   await view.getByText('run urgent did cancel').waitFor();
   answered.resolve();
-  expect(operator.asked).toEqual(['urgent {"verb":"resume"}', 'urgent {"verb":"cancel"}']);
+  expect(operator.asked).toEqual(['urgent {"verb":"stop"}', 'urgent {"verb":"cancel"}']);
   expect(faults).toEqual([]);
 });
 
@@ -571,12 +595,69 @@ test('a fork is started from a version of the run, and its answer leads to the n
   await view.getByText('Fork …').click();
   await view.getByLabel('from policy version').selectOption('1');
   await view.getByText('npx trialgate fork parent@1 optim.lr=1e-5').waitFor();
+  await view.getByText('With other settings').click();
+  const settings = view.getByLabel('Settings of the fork');
+  expect(await settings.inputValue()).toMatch(
+    /^tasks: \["t"\]\nagents: \["oneshot"\]\nreward: null\niterations: 2\n(?!.*\bmodel: )/s,
+  );
+  await settings.fill('iterations: 7');
   await view.getByLabel('as run').fill('child');
   await view.getByLabel('as run').press('Enter');
   await view.getByRole('link', { name: 'Open child' }).click();
   await view.getByRole('heading', { name: 'child', exact: true }).waitFor();
-  expect(operator.asked).toEqual(['parent {"verb":"fork","version":1,"run_id":"child"}']);
+  expect(operator.asked).toEqual(['parent {"verb":"fork","version":1,"run_id":"child","file":"iterations: 7"}']);
   expect(faults).toEqual([]);
+});
+
+test('a run is started from an earlier run’s file, a chosen one or a written one, once, with its progress; a refusal says why', async () => {
+  operator = new FakeOperator();
+  const { view, faults } = await open('/');
+  await view.getByText('Start a run …').click();
+  const editor = view.getByLabel(/^Run file/);
+  await view.getByLabel('As run').selectOption('second');
+  await expect
+    .poll(() => editor.inputValue())
+    .toMatch(/^model: "m"\ntasks: \["t"\]\n.*\nreward: null\niterations: 5\n/);
+  const done = Promise.withResolvers<void>();
+  operator.start = async (_asked, report) => {
+    report(`WARNING: ${NAME}`);
+    await done.promise;
+    await recordRun(gateway.db, 'begun', { iterations: 1, groups: 1, size: 2 });
+    return { run_id: 'begun', message: 'run begun started: npx trialgate show begun' };
+  };
+  await editor.fill('model: m\niterations: 1\n');
+  await view.getByLabel('Name of the run').fill(' begun ');
+  const start = view.getByRole('button', { name: 'Check and start' });
+  await start.dblclick();
+  const status = view.locator('.start').getByRole('status');
+  await status.getByText('WARNING: <img src=x onerror="window.ran=1">␇⟨U+202E⟩').waitFor();
+  expect(await start.getAttribute('aria-disabled')).toBe('true');
+  done.resolve();
+  await status.getByText('run begun started').waitFor();
+  await view.getByRole('row', { name: 'begun' }).waitFor();
+  expect(await status.getByRole('link', { name: 'Open begun' }).getAttribute('href')).toBe('/ui/runs/begun');
+  operator.start = refusing('own.yaml is not valid:\n  model: expected a string\n  tasks: name at least one');
+  const file = { name: 'own.yaml', mimeType: 'application/yaml', buffer: Buffer.from('model: 7\n') };
+  await view.getByLabel('or from the file').setInputFiles(file);
+  await view.getByText('Run file, in YAML or JSON (own.yaml)').waitFor();
+  await expect.poll(() => editor.inputValue()).toBe('model: 7\n');
+  await view.getByLabel('Name of the run').fill('');
+  await start.press('Enter');
+  await status.getByText('tasks: name at least one').waitFor();
+  expect(await start.getAttribute('aria-disabled')).toBe('false');
+  expect(operator.started).toEqual([
+    { file: 'model: m\niterations: 1\n', as: 'second', run_id: 'begun' },
+    { file: 'model: 7\n', file_name: 'own.yaml' },
+  ]);
+  await view.getByLabel('or from the file').setInputFiles({ ...file, buffer: Buffer.alloc(500_000) });
+  await status.getByText('own.yaml has more than 400000 bytes').waitFor();
+  expect(faults).toEqual([]);
+});
+
+test('who has the key that only reads gets the command that starts a run, and no editor', async () => {
+  const { view } = await open('/', { key: READ_KEY });
+  await view.getByText('npx trialgate train FILE').waitFor();
+  expect(await view.getByText('Start a run …').count()).toBe(0);
 });
 
 test('a view of a run under way asks when the gateway says that something changed, and not otherwise; without events it asks again by itself', async () => {
@@ -620,12 +701,15 @@ test('a view of a run under way asks when the gateway says that something change
 });
 
 test('where the gateway changes no runs, the view has the commands to type in place of buttons', async () => {
-  await gateway.restart({ ...options(), operateRun: undefined });
+  await gateway.restart({ ...options(), operateRun: undefined, startRun: undefined });
   onTestFinished(() => gateway.restart(options()));
   const { view } = await openOwn('typed');
   await view.getByText('npx trialgate pause typed').waitFor();
   expect(await view.getByRole('button', { name: /Pause|Cancel|Resume/ }).count()).toBe(0);
   await view.getByText('without the address of Temporal or without an admin key').waitFor();
+  await view.getByRole('link', { name: 'Runs', exact: true }).first().click();
+  await view.getByText('npx trialgate train FILE').waitFor();
+  expect(await view.getByText('Start a run …').count()).toBe(0);
 });
 
 test('the page says that the database is away, keeps what it showed, and goes on when it is back', async () => {
@@ -642,7 +726,7 @@ test('the page says that the database is away, keeps what it showed, and goes on
 
 /** The views, each with a text that it shows once the record is read. */
 const VIEWS: [name: string, path: string, text: string][] = [
-  ['runs', '/', RUN],
+  ['runs', '/', 'Newest reward mean'],
   ['run', `/runs/${RUN}`, 'Evaluations on held-out tasks'],
   ['iteration', `/runs/${RUN}/iterations/11`, 'Reward minus group mean'],
   ['timeline', `/runs/${RUN}/iterations/11/timeline`, 'Ended last'],
@@ -665,8 +749,19 @@ test.each([{}, { dark: true, narrow: true }])(
       await view.getByText(text).first().waitFor();
       await expectAccessible(view, [name, ...Object.keys(appearance)].join('-'));
     }
+    await view.goto(`${gateway.gateway.url}/ui/deployment`);
+    await view.locator('summary', { hasText: '2' }).click();
+    await expectAccessible(view, ['hosts', ...Object.keys(appearance)].join('-'));
+    await view.goto(`${gateway.gateway.url}/ui/`);
+    await view.getByText('Start a run …').click();
+    await view.getByLabel('As run').selectOption(RUN);
+    await expect.poll(() => view.getByLabel(/^Run file/).inputValue()).toContain('iterations: 12');
+    await view.getByRole('button', { name: 'Check and start' }).click();
+    await view.getByText('run started started').waitFor();
+    await expectAccessible(view, ['start', ...Object.keys(appearance)].join('-'));
     await view.goto(`${gateway.gateway.url}/ui/runs/${RUN}`);
     await view.getByText('Fork …').click();
+    await view.getByText('With other settings').click();
     await expectAccessible(view, ['fork', ...Object.keys(appearance)].join('-'));
     await view.getByRole('button', { name: 'Redo' }).click();
     await view.getByRole('dialog').waitFor();

@@ -59,7 +59,9 @@ export const resumeUpdate = defineUpdate<string>('resume');
 export const RUN_ENDING = 'run_ending';
 /** Ends the run after the current iteration. */
 export const stopUpdate = defineUpdate<string>('stop');
-/** Starts no more groups and no train step for so many seconds, a day when none are given. Work under way goes on. */
+/** The length of a pause without a time of its own: a day. */
+export const PAUSE_SECONDS = 86_400;
+/** Starts no more groups and no train step for so many seconds, `PAUSE_SECONDS` when none are given. Work under way goes on. */
 export const pauseUpdate = defineUpdate<string, [{ seconds?: number }]>('pause');
 /** Changes settings of the run file from their next use on. An invalid value is refused. */
 export const configureUpdate = defineUpdate<string, [Record<string, unknown>]>('configure');

@@ -2,6 +2,7 @@ import { ApplicationFailure, condition, getExternalWorkflowHandle, setHandler } 
 import type { RunConfig } from '../core/run-config/run-config.ts';
 import { store } from './activities.ts';
 import {
+  PAUSE_SECONDS,
   RUN_ENDING,
   configureUpdate,
   endingSignal,
@@ -14,8 +15,6 @@ import {
   stopUpdate,
 } from './messages.ts';
 import type { RunStatus } from './run-status.ts';
-
-const PAUSE_SECONDS = 86_400;
 
 /** Handles what a person asks of a run, and keeps it for the run. */
 export class Operator {

@@ -28,7 +28,7 @@ test('a trial samples with its run file’s settings, and its engine enforces gr
   expect(() => parseRunConfig({ ...RUN, constrained_decoding: 'off' }, 'run')).toThrow('constrained_decoding');
 });
 
-test('a trial has the name of its agent, which the agent’s file gives, and not the path of that file', async () => {
+test('a trial has the name of its agent, which the agent’s file gives, and not the path of that file; its attempt has its host from the beginning', async () => {
   await using folder = await temporaryHome();
   const { home } = folder;
   await writeFiles(home, { 'x/agent.yaml': 'name: crew\ncommand: [x]\n' });
@@ -56,4 +56,6 @@ test('a trial has the name of its agent, which the agent’s file gives, and not
     await sandboxes.close(key);
   }
   expect(await store.db.query.trials.findMany()).toMatchObject([{ id: key.trialId, agent: 'crew' }]);
+  // Also before it has ended.
+  expect(await store.db.query.attempts.findMany()).toMatchObject([{ ...key, host: 'host', endedAt: null }]);
 });

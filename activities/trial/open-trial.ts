@@ -1,7 +1,7 @@
-import { eq } from 'drizzle-orm';
+import { and, eq } from 'drizzle-orm';
 import { Context } from '@temporalio/activity';
 import { openAttempt, type OpenAttempt } from '../../store/queries/open-attempt.ts';
-import { trials, type Outcome, type Sampling } from '../../store/schema.ts';
+import { attempts, trials, type Outcome, type Sampling } from '../../store/schema.ts';
 import type { OpeningStep } from '../../core/trial-waits.ts';
 import type { AgentNetwork } from '../../core/networks.ts';
 import type { Deps } from '../deps.ts';
@@ -70,16 +70,21 @@ async function openAttemptOf(
   config: RunConfig,
 ): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
   const { trialId, trialIndex, group } = input;
+  const host = deps.hostQueue;
   const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
   if (row?.outcome) return { finished: row.outcome };
   // Temporal's retry of this activity continues the attempt that its first try opened.
-  if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created')
+  if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created') {
+    // Another host than the first try's may have it now.
+    const thisAttempt = and(eq(attempts.trialId, trialId), eq(attempts.attempt, row.attempt));
+    await deps.db.update(attempts).set({ host }).where(thisAttempt);
     return { finished: null, attempt: row.attempt };
+  }
   // A group that runs again after its workflow was lost starts after every recorded attempt.
   const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
   // People know an agent by its name. Its label, which may be a path of this host, is that of the group.
   const agent = await agentName(config.agents, group.agent);
-  await openAttempt(deps.db, { trialId, attempt, ...attemptSettings(config, group, trialIndex), agent });
+  await openAttempt(deps.db, { trialId, attempt, ...attemptSettings(config, group, trialIndex), agent, host });
   return { finished: null, attempt };
 }
 

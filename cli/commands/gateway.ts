@@ -98,9 +98,7 @@ export function register(root: Command): void {
             page: INSTALLS.page,
             checkpoints: homeFolders(config.home).checkpoints,
             // Without a key any program of this machine could change runs, sandboxed agents too.
-            ...(config.temporal_address === undefined || adminKey === null
-              ? {}
-              : { operateRun: operateInThread(config) }),
+            ...(config.temporal_address === undefined || adminKey === null ? {} : operateInThread(config)),
             heavyThread: new URL('../heavy-thread.ts', import.meta.url),
             log,
           },

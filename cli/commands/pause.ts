@@ -8,7 +8,12 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate pause first\n  $ npx trialgate pause first --for 30m')
     .action(async (runId: string, options: { for?: string }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ operate }, { secondsOf }] = await Promise.all([import('../run/operate.ts'), import('../duration.ts')]);
-      await operate(config, runId, 'pause', options.for === undefined ? {} : { seconds: secondsOf(options.for) });
+      const [{ pauseRun }, { withDeployment }, { secondsOf }] = await Promise.all([
+        import('../run/pause-run.ts'),
+        import('../run/connect.ts'),
+        import('../duration.ts'),
+      ]);
+      const seconds = options.for === undefined ? undefined : secondsOf(options.for);
+      console.log(await withDeployment(config, (connected) => pauseRun(connected, runId, seconds)));
     });
 }

@@ -82,9 +82,15 @@ export function noteFailure(home: string, run: string, { logger, digest }: Desti
   return before.reason !== reason;
 }
 
-/** Removes what is known of the loggers of a deleted run. What the loggers have stays. */
+/** The rest of the name of a list of spans that were sent, after the run's (`originOf`), as `to_otel.py` writes it. */
+const SENT = /^-[0-9a-z]+\.[0-9a-f]{12}\.sent$/;
+
+/** Removes what is known of the loggers of a deleted run. What the loggers have stays, and so do files in a folder of the user. */
 export function removeLoggerStates(home: string, run: string): void {
   for (const state of all(home)) if (state.run === run) rmSync(fileOf(home, state), { force: true });
+  const folder = join(homeFolders(home).loggers, 'otel');
+  for (const name of namesIn(folder))
+    if (name.startsWith(run) && SENT.test(name.slice(run.length))) rmSync(join(folder, name), { force: true });
 }
 
 /** Returns a sentence for each logger that fails. */
@@ -96,9 +102,12 @@ export function loggerWarnings(home: string): string[] {
   );
 }
 
-function all(home: string): LoggerState[] {
+const all = (home: string): LoggerState[] =>
+  namesIn(folderOf(home)).flatMap((name) => read(join(folderOf(home), name)) ?? []);
+
+function namesIn(folder: string): string[] {
   try {
-    return readdirSync(folderOf(home)).flatMap((name) => read(join(folderOf(home), name)) ?? []);
+    return readdirSync(folder);
   } catch {
     return [];
   }

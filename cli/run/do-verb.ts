@@ -5,17 +5,24 @@ import { cancelRun } from './cancel-run.ts';
 import { withDeployment, type DeploymentClients } from './connect.ts';
 import { forkRun } from './fork-run.ts';
 import { defaultRunName } from './name-run.ts';
+import { oneVerb } from './one-verb.ts';
 import { askRun } from './operate.ts';
+import { pauseRun } from './pause-run.ts';
+import { parseSettings } from './read-run-file.ts';
 import { redoRun } from './redo-run.ts';
+import { knownHere } from './require-known-reach.ts';
 import { resumeRun } from './resume-run.ts';
 
 /** Does what the page asks of a run, as the command of that name does, and returns what the command prints. */
 export function doVerb(config: Deployment, runId: string, asked: RunVerb): Promise<VerbReply> {
-  return withDeployment(config, async (connected) =>
-    asked.verb === 'fork'
-      ? fork(connected, config, runId, asked)
-      : { run_id: runId, message: await change(connected, config, runId, asked) },
-  );
+  return withDeployment(config, async (connected) => {
+    const reply = async (): Promise<VerbReply> =>
+      asked.verb === 'fork'
+        ? fork(connected, config, runId, asked)
+        : { run_id: runId, message: await change(connected, config, runId, asked) };
+    // A cancel waits for no other verb.
+    return asked.verb === 'cancel' ? reply() : oneVerb(connected.db, runId, reply);
+  });
 }
 
 type Fork = Extract<RunVerb, { verb: 'fork' }>;
@@ -28,7 +35,7 @@ async function change(
 ): Promise<string> {
   switch (asked.verb) {
     case 'pause':
-      return askRun(connected, runId, 'pause', asked.seconds === undefined ? {} : { seconds: asked.seconds });
+      return pauseRun(connected, runId, asked.seconds);
     case 'stop':
       return askRun(connected, runId, 'stop');
     case 'resume': {
@@ -46,12 +53,13 @@ async function fork(
   connected: DeploymentClients,
   config: Deployment,
   runId: string,
-  { version, run_id: name = defaultRunName(runId), iterations }: Fork,
+  { version, run_id: name = defaultRunName(runId), iterations, file }: Fork,
 ): Promise<VerbReply> {
   const lines: string[] = [];
   const report = (line: string): void => void lines.push(line);
-  const changes = iterations === undefined ? {} : { iterations };
-  const options = { relay: connectionsOf(config), report };
+  const settings = file === undefined ? {} : parseSettings(file, 'the settings of the fork');
+  const changes = { ...settings, ...(iterations === undefined ? {} : { iterations }) };
+  const options = { relay: connectionsOf(config), report, known: knownHere(config) };
   lines.push(await forkRun(connected, { runId, version }, name, changes, options));
   return { run_id: name, message: lines.join('\n') };
 }

@@ -12,6 +12,7 @@ import { NO_RELAY, requireForRuns, requireReplicas, requireSameModel } from './c
 import type { DeploymentClients } from './connect.ts';
 import type { Policy } from './name-run.ts';
 import { enginesOf, printRunNotices } from './run-notices.ts';
+import { requireKnownReach, type Known } from './require-known-reach.ts';
 import { startRun } from './start-run.ts';
 
 /**
@@ -20,6 +21,7 @@ import { startRun } from './start-run.ts';
  * @param check if false, the run starts also when an engine has another model, or when no call could be trained on
  * @param relay the way to engines behind relay workers
  * @param report gets the warnings
+ * @param known bounds what `changes` may reach, if they came over the network
  * @throws TrialgateError `bad_input`; then no run was made
  */
 export async function forkRun(
@@ -27,7 +29,7 @@ export async function forkRun(
   from: Policy,
   runId: string,
   changes: Record<string, unknown>,
-  { check = true, relay = NO_RELAY, report }: Options = {},
+  { check = true, relay = NO_RELAY, report, known }: Options = {},
 ): Promise<string> {
   requireRunId(runId);
   if ('model' in changes)
@@ -35,7 +37,9 @@ export async function forkRun(
       'bad_input',
       `\`model\` is ${from.runId}@${from.version} in a fork: to train another model, start a new run`,
     );
-  const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
+  const base = await readRun(db, from.runId);
+  const config = resolvePaths(parseRunConfig(mergeSettings(base, changes), 'the fork'));
+  if (known) requireKnownReach(config, { ...known, base });
   await checkLoggers(config.loggers);
   await checkRun(config, null);
   const engines = await enginesOf(db, config);
@@ -49,4 +53,9 @@ export async function forkRun(
   return `run ${runId} started from ${from.runId}@${from.version}: npx trialgate show ${runId}`;
 }
 
-type Options = { check?: boolean; relay?: RelayRoute; report?: (line: string) => void };
+type Options = {
+  check?: boolean;
+  relay?: RelayRoute;
+  report?: (line: string) => void;
+  known?: Omit<Known, 'base'>;
+};

@@ -1,8 +1,21 @@
-import { eq } from 'drizzle-orm';
+import { eq, sql } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
 
+/** Marks the run as paused for so many seconds; null: no more. What the run does does not depend on it, so it may fail. */
+export async function markPaused(db: Database, runId: string, seconds: number | null): Promise<void> {
+  const pausedUntil = seconds === null ? null : sql`now() + make_interval(secs => ${seconds})`;
+  await db
+    .update(runs)
+    .set({ pausedUntil })
+    .where(eq(runs.id, runId))
+    .catch(() => {});
+}
+
 /** Marks the run as running before its workflow does, so that a watcher does not see the run's earlier end. */
 export async function markRunning(db: Database, runId: string): Promise<void> {
-  await db.update(runs).set({ status: 'running', reason: null, endedAt: null }).where(eq(runs.id, runId));
+  await db
+    .update(runs)
+    .set({ status: 'running', reason: null, endedAt: null, pausedUntil: null })
+    .where(eq(runs.id, runId));
 }

@@ -1,6 +1,6 @@
 import { readFile, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { parseDocument, type Document } from 'yaml';
+import { parseDocument } from 'yaml';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { resolvePaths } from '../../activities/run/resolve-paths.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
@@ -24,10 +24,16 @@ export async function readSettings(path: string): Promise<object> {
   const bytes = await readFile(path).catch(async (error: unknown) => {
     throw new TrialgateError('bad_input', await whyUnread(path), { cause: error });
   });
-  const document = parseDocument(decodeUtf8(bytes, path));
-  const [fault] = document.errors;
-  if (fault) throw new TrialgateError('bad_input', `${path}: ${fault.message}`);
-  const raw = valueOf(document, path);
+  return parseSettings(decodeUtf8(bytes, path), path);
+}
+
+/**
+ * Parses the settings in the text of a run file, whatever they are.
+ * @param path what messages call the file
+ * @throws TrialgateError `bad_input` with the line if it has one
+ */
+export function parseSettings(text: string, path: string): object {
+  const raw = valueOf(text, path);
   if (raw === null || typeof raw !== 'object' || Array.isArray(raw)) {
     throw new TrialgateError(
       'bad_input',
@@ -37,13 +43,17 @@ export async function readSettings(path: string): Promise<object> {
   return raw;
 }
 
-/** An alias can name nothing, or too much. The document alone does not have that as a fault. */
-function valueOf(document: Document, path: string): unknown {
+function valueOf(text: string, path: string): unknown {
   try {
+    const document = parseDocument(text);
+    const [fault] = document.errors;
+    if (fault) throw fault;
+    // An alias can name nothing, or too much. The document alone does not have that as a fault.
     return document.toJS();
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    throw new TrialgateError('bad_input', `${path}: ${why}`, { cause: error });
+    const isTooDeep = why.startsWith('Maximum call stack size exceeded');
+    throw new TrialgateError('bad_input', `${path}: ${isTooDeep ? 'it is nested too deep' : why}`, { cause: error });
   }
 }
 

@@ -36,6 +36,8 @@ export async function redoRun(
   if (last) await requireNotPruned(db, runId, last.policyVersion);
   await requireSameModel(db, await readRun(db, runId), relay);
   const firstTask = await findFirstTask(client, execution);
+  // The engines may have taken their time.
+  requireMeant(runId, await lastTake(db, runId), { iteration: last?.iteration, take: last?.take });
   if (last) {
     const takes = and(eq(iterations.runId, runId), eq(iterations.iteration, last.iteration));
     await db.update(iterations).set({ status: 'superseded' }).where(takes);

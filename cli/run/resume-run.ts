@@ -11,7 +11,7 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { NO_RELAY, requireSameModel } from './check-engines.ts';
 import type { DeploymentClients } from './connect.ts';
-import { markRunning } from './mark-running.ts';
+import { markPaused, markRunning } from './mark-running.ts';
 import { startRescoring } from './rescore-run.ts';
 import { startRun } from './start-run.ts';
 import { updateRun } from './update-run.ts';
@@ -44,6 +44,7 @@ export async function resumeRun(
   if (isRunning) {
     try {
       const answer = await updateRun(client, runId, 'resume');
+      await markPaused(db, runId, null);
       await unblocked(handle);
       return { answer: `${answer}${again}`, goesOn: true };
     } catch (error) {

@@ -1,26 +1,13 @@
 import { basename, extname } from 'node:path';
-import { checkRows } from '../../activities/tasks/store-rows.ts';
-import { checkRun, installPackages } from '../../activities/run/check-run.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../core/errors.ts';
-import { requireRunId } from '../../core/ids.ts';
 import { readRunRecord, type RunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
-import type { RunConfig } from '../../core/run-config/run-config.ts';
-import type { Database } from '../../store/database.ts';
-import { checkLoggers } from '../log/check-loggers.ts';
-import { connectionsOf } from '../config/connections.ts';
-import { requireModel } from '../models/require-model.ts';
-import { requireTrainable } from '../models/require-trainable.ts';
-import { livingState } from '../supervisor/state.ts';
 import { cancelRun } from './cancel-run.ts';
-import { checkEngines, requireForRuns, requireReplicas } from './check-engines.ts';
-import { tryBeforeStart } from './try-before-start.ts';
-import { withDeployment, type DeploymentClients } from './connect.ts';
+import { checkAndStart } from './check-and-start.ts';
+import type { DeploymentClients } from './connect.ts';
 import { defaultRunName } from './name-run.ts';
 import { readRunFile } from './read-run-file.ts';
-import { enginesOf, printRunNotices } from './run-notices.ts';
-import { requireFreeRun, startRun } from './start-run.ts';
 import { canResume, watchRun } from './watch-run.ts';
 
 export type TrainOptions = {
@@ -36,55 +23,20 @@ export type TrainOptions = {
   check?: boolean;
 };
 
-const UNCHECKED =
-  'WARNING: --no-check: neither the model and the engines nor agents and verifiers were tried. If one of them cannot work, the run is blocked after its start';
-
 /** Starts a run and watches it. Ctrl-C ends only the watching. With `cancelOnFailure` a run that does not complete is cancelled, so that it releases its engines. */
 export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
   const config = await readRunFile(
     file,
     options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') },
   );
-  const { deployment, check = true } = options;
-  const { home } = deployment;
   const runId = options.run ?? defaultRunName(basename(file, extname(file)));
-  requireRunId(runId);
-  await checkLoggers(config.loggers);
-  await checkRun(config, null);
-  if (!check) console.error(UNCHECKED);
-  // The model of a deployment without a supervisor here is on other machines.
-  if (check && livingState(home) !== null)
-    await requireModel(config.model, { home, override: ', or start the run with --no-check' }, signal);
-  await withDeployment(deployment, async (connected) => {
-    await requireFreeRun(connected, runId);
-    const engines = await enginesOf(connected.db, config);
-    if (check) {
-      await checkEngines(engines, config, connectionsOf(deployment), { home });
-      requireReplicas(engines, config);
-      const warning = await requireTrainable(config, deployment, signal);
-      if (warning !== null) console.error(`WARNING: ${warning}`);
-    } else requireForRuns(engines);
-    await installPackages(config, { home, signal, report: (line) => console.error(line) });
-    await checkRows(config, home);
-    await printRunNotices(connected.db, config, { check });
-    if (check) await tryAll(connected.db, config, deployment, signal);
-    await startRun(connected.client, runId, config);
-    console.error(`run ${runId} started: npx trialgate show ${runId}`);
-    if (config.rollouts === 'external')
-      console.error(
-        `it waits for your program: export $(npx trialgate key ${runId}), then start it (docs/external.md)`,
-      );
+  const { deployment, check } = options;
+  const report = (line: string): void => console.error(line);
+  await checkAndStart(config, runId, { deployment, check, report }, signal, async (connected, said) => {
+    report(said);
     if (!options.detach) await watchAndPrint(connected, runId, options, signal);
   });
   return runId;
-}
-
-/** Tries agents and verifiers. */
-async function tryAll(db: Database, config: RunConfig, deployment: Deployment, signal: AbortSignal): Promise<void> {
-  const { home, unsandboxed } = deployment;
-  const { gatewayUrl, secret } = connectionsOf(deployment);
-  const place = { db, gatewayUrl, secret, home, unsandboxed, report: (line: string) => console.error(line) };
-  console.error(await tryBeforeStart(config, place, signal));
 }
 
 /** Watches a run, and prints its record and the next commands when it has completed. */

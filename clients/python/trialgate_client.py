@@ -329,6 +329,16 @@ class TrialgateClient:
     def run(self, run_id: str) -> dict[str, Any]:
         return cast(dict[str, Any], self._json("GET", _run(run_id)))
 
+    def start_run(self, file: str, **values: str) -> Iterator[dict[str, Any]]:
+        """Checks the text of a run file and starts its run, as `trialgate train` does.
+
+        Yields {"progress": line} while it is checked, and at the end {"run_id", "message"} or {"error"}. `values` are
+        "run_id", "file_name" and "as". When this client goes away, the gateway goes on.
+        """
+        with self._send("POST", "/runs", body={"file": file, **values}) as reply:
+            for line in reply:
+                yield json.loads(line)
+
     def operate(self, run_id: str, verb: str, **values: str | float | bool) -> dict[str, Any]:
         """Does "pause", "resume", "stop", "cancel", "redo" or "fork", as the command of that name does.
 

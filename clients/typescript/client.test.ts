@@ -15,7 +15,9 @@ import {
   type IterationList,
   type RunDetails,
   type RunList,
+  type RunStart,
   type RunVerb,
+  type StartLine,
   type SearchResult,
   type Timeline,
   type Transcript,
@@ -57,6 +59,10 @@ test('the TypeScript client’s types and methods are those of the gateway’s A
   expectTypeOf<runSchemas.RunDetails>().toExtend<RunDetails>();
   expectTypeOf<RunVerb>().toExtend<runSchemas.RunVerb>();
   expectTypeOf<runSchemas.RunVerb>().toExtend<RunVerb>();
+  expectTypeOf<RunStart>().toExtend<runSchemas.RunStart>();
+  expectTypeOf<runSchemas.RunStart>().toExtend<RunStart>();
+  expectTypeOf<StartLine>().toExtend<runSchemas.StartLine>();
+  expectTypeOf<runSchemas.StartLine>().toExtend<StartLine>();
   expectTypeOf<VerbReply>().toEqualTypeOf<runSchemas.VerbReply>();
   expectTypeOf<IterationList>().toExtend<runSchemas.IterationList>();
   expectTypeOf<runSchemas.IterationList>().toExtend<IterationList>();

@@ -24,8 +24,10 @@ import type {
   RunDetails,
   RunEvent,
   RunList,
+  RunStart,
   RunVerb,
   SearchResult,
+  StartLine,
   Timeline,
   Transcript,
   TrialFilter,
@@ -184,6 +186,23 @@ export class TrialgateClient {
     return this.#json(runPath(runId), { signal });
   }
 
+  /**
+   * Checks a run file and starts its run, as `npx trialgate train` does. `onProgress` gets what is done meanwhile, and warnings. When this client
+   * goes away, the gateway goes on.
+   */
+  async startRun(
+    start: RunStart,
+    { onProgress = () => {}, signal }: { onProgress?: (line: string) => void; signal?: AbortSignal } = {},
+  ): Promise<VerbReply> {
+    const lines = this.#lines<StartLine>('/runs', { method: 'POST', body: start, signal });
+    for await (const { progress, error, run_id: id, message } of lines) {
+      if (error) throw new TrialgateApiError(error.status, error.code, error.message);
+      if (progress !== undefined) onProgress(progress);
+      if (id !== undefined && message !== undefined) return { run_id: id, message };
+    }
+    throw new TrialgateApiError(502, 'no_trialgate', 'the answer ended before it said whether the run was started');
+  }
+
   /** Pauses, resumes, stops, cancels, redoes or forks a run, as the command of that name does. */
   operate(runId: string, verb: RunVerb, signal?: AbortSignal): Promise<VerbReply> {
     return this.#json(runPath(runId), { method: 'POST', body: verb, signal });
@@ -286,10 +305,18 @@ export class TrialgateClient {
     const { body } = await this.#send(path, request);
     if (!body) return;
     let rest = '';
-    for await (const text of body.pipeThrough(new TextDecoderStream())) {
-      const lines = (rest + text).split('\n');
-      rest = lines.pop() ?? '';
-      for (const line of lines) yield JSON.parse(line) as T;
+    // Not every browser can iterate over a stream.
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    try {
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return;
+        const lines = (rest + value).split('\n');
+        rest = lines.pop() ?? '';
+        for (const line of lines) yield JSON.parse(line) as T;
+      }
+    } finally {
+      await reader.cancel().catch(() => {});
     }
   }
 

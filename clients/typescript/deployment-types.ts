@@ -35,6 +35,17 @@ export type DeploymentRun = {
   stragglers: number;
   oldest: { trial_id: string; opened_at: number } | null;
 };
+export type DeploymentHost = {
+  host: string;
+  /** Attempts that ended there, and those of them that the host lost. */
+  attempts: number;
+  lost: number;
+  last_at: number | null;
+  /** Attempts whose sandbox it opens or has now. */
+  under_way: number;
+  /** Up to 20 of those, the oldest first. */
+  sandboxes: { trial_id: string; attempt: number; run_id: string; opened_at: number; verifying: boolean }[];
+};
 /** Times are in seconds since the epoch. `calls`, `discovery`, `trouble`, `load` and `escapes` are of the gateway process that answers. */
 export type Deployment = {
   now: number;
@@ -47,6 +58,6 @@ export type Deployment = {
   }[];
   calls: { in_flight: number; wait_for_budget: number; wait_for_room: number };
   runs: DeploymentRun[];
-  /** Of attempts that have ended, of the newest iterations and evaluations. */
-  hosts: { host: string; attempts: number; lost: number; last_at: number }[];
+  /** Of the newest iterations and evaluations. */
+  hosts: DeploymentHost[];
 };

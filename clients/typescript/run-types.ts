@@ -13,7 +13,12 @@ type RunState = {
 };
 /** `rewards`: the mean rewards of the newest 100 batches, the oldest first. */
 export type ListedRun = RunState & { iteration: number | null; rewards: number[] };
-export type RunList = { runs: ListedRun[]; next_cursor: string | null };
+export type RunList = {
+  runs: ListedRun[];
+  next_cursor: string | null;
+  /** True where `startRun` starts runs. */
+  is_operable: boolean;
+};
 
 export type Evaluation = {
   id: string;
@@ -26,6 +31,8 @@ export type Evaluation = {
 };
 export type RunDetails = RunState & {
   config: unknown;
+  /** The end of its pause; null if it has none. A pause that was asked of Temporal alone is not here. */
+  paused_until: number | null;
   /** True where `operate` changes runs. */
   is_operable: boolean;
   evaluations: Evaluation[];
@@ -38,7 +45,15 @@ export type RunVerb =
   | { verb: 'resume'; retry_failed?: boolean }
   | { verb: 'stop' | 'cancel' }
   | { verb: 'redo'; iteration?: number; take?: number }
-  | { verb: 'fork'; version: number; run_id?: string; iterations?: number };
+  /** `file`: settings of a run file in place of the other run's; what it leaves out stays. */
+  | { verb: 'fork'; version: number; run_id?: string; iterations?: number; file?: string };
+/** A run to start. `file`: the text of a run file. `as`: an earlier run; the new one may reach what that one reaches. */
+export type RunStart = { file: string; file_name?: string; as?: string; run_id?: string };
+/** `progress`: what was done, or a warning. The last line has either the run that was started, or why it was not. */
+export type StartLine = Partial<VerbReply> & {
+  progress?: string;
+  error?: { status: number; code: string; message: string };
+};
 /** `run_id`: the run; of a fork the new one. `message`: what the command prints. */
 export type VerbReply = { run_id: string; message: string };
 

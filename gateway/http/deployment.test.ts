@@ -98,7 +98,14 @@ test('trials under way count by what they do, by the engine of their last call, 
   await addGroup('busy', { ordinal: 2, task: '' });
   await addGroup('busy', { ordinal: 3, take: 2 });
   const open = (trialId: string, ordinal: number) =>
-    openAttempt(gateway.db, { trialId, attempt: 1, runId: 'busy', groupId: `busy/0.1/${ordinal}`, trialIndex: 0 });
+    openAttempt(gateway.db, {
+      trialId,
+      attempt: 1,
+      runId: 'busy',
+      groupId: `busy/0.1/${ordinal}`,
+      trialIndex: 0,
+      host: trialId === 'late' ? 'host-b' : 'host-a',
+    });
   for (const id of ['works', 'verifies', 'lost']) await open(id, 0);
   await open('late', 1);
   await open('gone', 3);
@@ -131,7 +138,28 @@ test('trials under way count by what they do, by the engine of their last call, 
       waits_for_engines_since: null,
     },
   ]);
-  expect(reply.hosts).toMatchObject([{ host: 'host-a', attempts: 1, lost: 1 }]);
+  const opened = { run_id: 'busy', attempt: 1, opened_at: expect.any(Number) };
+  expect(reply.hosts).toEqual([
+    {
+      host: 'host-a',
+      attempts: 1,
+      lost: 1,
+      last_at: expect.any(Number),
+      under_way: 2,
+      sandboxes: [
+        { ...opened, trial_id: 'works', verifying: false },
+        { ...opened, trial_id: 'verifies', verifying: true },
+      ],
+    },
+    {
+      host: 'host-b',
+      attempts: 0,
+      lost: 0,
+      last_at: null,
+      under_way: 1,
+      sandboxes: [{ ...opened, trial_id: 'late', verifying: false }],
+    },
+  ]);
   expect(reply.engines).toMatchObject([{ url, trials: 1, long_calls: 1, longest_call_at: expect.any(Number) }]);
   await gateway.db.insert(poolWaits).values({ runId: 'busy', pool: 'deployment' });
   expect((await read()).runs).toMatchObject([{ waits_for_engines_since: expect.any(Number) }]);

@@ -52,7 +52,20 @@ export function deploymentRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         stragglers: run.stragglers,
         oldest: run.oldest && { trial_id: run.oldest.trialId, opened_at: run.oldest.openedAt },
       })),
-      hosts: record.hosts.map(({ host, attempts, lost, lastAt }) => ({ host, attempts, lost, last_at: lastAt })),
+      hosts: record.hosts.map(({ host, attempts, lost, lastAt, underWay, sandboxes }) => ({
+        host,
+        attempts,
+        lost,
+        last_at: lastAt,
+        under_way: underWay,
+        sandboxes: sandboxes.map(({ trialId, attempt, runId, openedAt, isVerifying }) => ({
+          trial_id: trialId,
+          attempt,
+          run_id: runId,
+          opened_at: openedAt,
+          verifying: isVerifying,
+        })),
+      })),
     };
     return c.json(reply);
   });

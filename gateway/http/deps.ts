@@ -5,7 +5,7 @@ import type { EngineConnection } from '../engines/connection.ts';
 import type { InFlight } from '../engines/in-flight.ts';
 import type { CheckpointReader } from '../relay/checkpoints.ts';
 import type { RelayHub } from '../relay/hub.ts';
-import type { OperateRun } from './operate.ts';
+import type { OperateRun, StartRun } from './operate.ts';
 import type { OpenBodies } from './bodies/open-bodies.ts';
 import type { ReadGate } from './read-gate.ts';
 import type { RunEvents } from './run-events.ts';
@@ -45,6 +45,8 @@ export type GatewayDeps = CallDeps & {
   runEvents?: RunEvents;
   /** Changes runs. Absent without Temporal. */
   operateRun?: OperateRun;
+  /** Starts runs. Present where `operateRun` is. */
+  startRun?: StartRun;
 };
 
 /** A way to find the deployment's engines. `engines` is how many it found last. It is null while it has not found any yet. */

@@ -3,18 +3,21 @@ import { TrialgateError } from '../../core/errors.ts';
 import { FakeOperator } from '../../tests/support/fakes/fake-operator.ts';
 import { ADMIN_KEY, IN_WORKERD, eventually, useGateway } from '../../tests/support/harness/gateways.ts';
 import { rawRequest, rawText } from '../../tests/support/harness/raw-request.ts';
-import type { OperateRun } from './operate.ts';
+import { startLine, type StartLine } from './openapi/run-schemas.ts';
+import { startLines } from './start-lines.ts';
+import type { OperateRun, StartRun } from './operate.ts';
 
 let operator: FakeOperator;
 const operateRun: OperateRun = (...asked) => operator.operateRun(...asked);
-const gateway = useGateway({ operateRun });
+const startRun: StartRun = (...asked) => operator.startRun(...asked);
+const gateway = useGateway({ operateRun, startRun });
 beforeEach(({ skip }) => {
   skip(IN_WORKERD, 'a Worker changes no runs');
   operator = new FakeOperator();
 });
 
 const ask = async (body: unknown, headers: Record<string, string> = {}, run = 'first') => {
-  const reply = await fetch(`${gateway.gateway.url}/runs/${run}`, {
+  const reply = await fetch(`${gateway.gateway.url}/runs${run === '' ? '' : `/${run}`}`, {
     method: 'POST',
     headers: { authorization: `Bearer ${ADMIN_KEY}`, 'content-type': 'application/json', ...headers },
     body: typeof body === 'string' ? body : JSON.stringify(body),
@@ -29,7 +32,7 @@ test.each([
   { verb: 'cancel' },
   { verb: 'redo' },
   { verb: 'redo', iteration: 5, take: 2 },
-  { verb: 'fork', version: 2, run_id: 'other', iterations: 3 },
+  { verb: 'fork', version: 2, run_id: 'other', iterations: 3, file: 'seed: 7' },
 ])('a run is asked what the body says, and the reply has what it answered: %j', async (body) => {
   expect(await ask(body)).toEqual({
     status: 200,
@@ -47,7 +50,7 @@ test.each([
   [{ verb: 'fork', version: 1, settings: { agents: ['/bin/sh'] } }, 400],
   ['{"verb":', 400],
   ['[]', 400],
-  [{ verb: 'stop', padding: 'x'.repeat(5000) }, 413],
+  [{ verb: 'fork', version: 1, file: 'x'.repeat(2 ** 19) }, 413],
 ])('a wrong body is refused, and no run is asked: %j', async (body, status) => {
   expect((await ask(body)).status).toBe(status);
   expect(operator.asked).toEqual([]);
@@ -170,4 +173,100 @@ test('a gateway without Temporal asks no run, and says which command does it', a
     status: 501,
     text: expect.stringContaining('`npx trialgate fork first@2`'),
   });
+});
+
+const start = (body: unknown, headers: Record<string, string> = {}) => ask(body, headers, '');
+const linesOf = (text: string): StartLine[] =>
+  text
+    .trim()
+    .split('\n')
+    .map((line) => startLine.parse(JSON.parse(line)));
+
+test('a run file is started with its progress line by line, and what comes before the first line decides the status', async () => {
+  const asked = { file: 'model: m', file_name: 'm.yaml', as: 'first', run_id: 'next' };
+  const { status, text } = await start(asked);
+  expect([status, linesOf(text)]).toEqual([
+    200,
+    [{ progress: 'agents and verifiers work' }, { run_id: 'next', message: 'run next started' }],
+  ]);
+  expect(operator.started).toEqual([asked]);
+  operator.start = () => Promise.reject(new TrialgateError('bad_input', 'model: expected a string'));
+  expect(await start(asked)).toMatchObject({ status: 400, text: expect.stringContaining('model: expected a string') });
+  operator.start = async (_asked, report) => {
+    report('packages are installed');
+    throw new TrialgateError('bad_input', 'the agent failed');
+  };
+  expect(linesOf((await start(asked)).text)).toEqual([
+    { progress: 'packages are installed' },
+    { error: { status: 400, code: 'bad_input', message: 'the agent failed' } },
+  ]);
+});
+
+test('an answer that is silent has empty lines, which keep proxies from cutting it', async () => {
+  const done = Promise.withResolvers<{ run_id: string; message: string }>();
+  const lines = startLines(() => done.promise, { logged: () => {}, beatMs: 1 });
+  expect((await lines.next()).value).toEqual({});
+  done.reject(new TrialgateError('bad_input', 'the agent failed'));
+  const rest: StartLine[] = [];
+  for await (const line of lines) rest.push(line);
+  expect(rest.at(-1)).toEqual({ error: { status: 400, code: 'bad_input', message: 'the agent failed' } });
+});
+
+test('one run file is checked at a time, also if nobody waits for the answer', async () => {
+  const done = Promise.withResolvers<void>();
+  operator.start = async (_asked, report) => {
+    report('it is tried');
+    await done.promise;
+    return { run_id: 'slow', message: 'started' };
+  };
+  const left = new AbortController();
+  const { body } = await fetch(`${gateway.gateway.url}/runs`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${ADMIN_KEY}`, 'content-type': 'application/json' },
+    body: '{"file":""}',
+    signal: left.signal,
+  });
+  await body?.getReader().read();
+  left.abort();
+  expect(await start({ file: '' })).toMatchObject({ status: 503, text: expect.stringContaining('verb_under_way') });
+  operator.start = async () => ({ run_id: 'second', message: 'started' });
+  done.resolve();
+  await eventually(async () => (await start({ file: '' })).status === 200);
+});
+
+test.each([
+  [{}, 400],
+  [{ file: 7 }, 400],
+  [{ file: '', check: false }, 400],
+  [{ file: '', file_name: 'a\u0007.yaml' }, 400],
+  [{ file: '', file_name: 'a\u202e.yaml' }, 400],
+  [{ file: '', as: '../x' }, 400],
+  [{ file: '', run_id: 'a/b' }, 400],
+  ['{"file":', 400],
+  [{ file: 'x'.repeat(2 ** 19) }, 413],
+])('a wrong start is refused, and nothing is started: %#', async (body, status) => {
+  expect((await start(body)).status).toBe(status);
+  expect((await start(body, { authorization: 'Bearer wrong' })).status).toBe(401);
+  expect(operator.started).toEqual([]);
+});
+
+test('a gateway that starts no runs says which command does it, and the list of runs says which do', async () => {
+  const list = async () => (await gateway.admin('GET', '/runs')).json();
+  expect(await list()).toMatchObject({ is_operable: true });
+  await gateway.restart();
+  expect(await list()).toMatchObject({ is_operable: false });
+  expect(await start({ file: '', file_name: 'x.yaml' })).toMatchObject({
+    status: 501,
+    text: expect.stringContaining('`npx trialgate train x.yaml`'),
+  });
+});
+
+test('why the database was away for a verb is in the log, and not in the answer', async () => {
+  operator.answer = () => {
+    const error = new TrialgateError('store_unavailable', 'the database cannot be reached');
+    return Promise.reject(Object.assign(error, { stack: 'ECONNREFUSED at a secret place' }));
+  };
+  const { status, text } = await ask({ verb: 'stop' });
+  expect([status, text]).toEqual([503, expect.not.stringContaining('ECONNREFUSED')]);
+  expect(gateway.log.join('\n')).toContain('ECONNREFUSED');
 });

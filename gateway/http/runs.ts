@@ -54,7 +54,11 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const { cursor, limit = 50 } = check(runsQuery, c.req.query());
     const found = await readForPage(deps, () => listRuns(reader, { after: cursor, limit: limit + 1 }));
     const runs = found.slice(0, limit).map((run) => ({ ...head(run), iteration: run.iteration, rewards: run.rewards }));
-    const reply: RunList = { runs, next_cursor: found.length > limit ? (runs.at(-1)?.run_id ?? null) : null };
+    const reply: RunList = {
+      runs,
+      next_cursor: found.length > limit ? (runs.at(-1)?.run_id ?? null) : null,
+      is_operable: deps.startRun !== undefined && holdsAdminKey(deps, c.req.raw.headers),
+    };
     return c.json(reply);
   });
 
@@ -72,6 +76,7 @@ export function runRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const reply: RunDetails = {
       ...head(run),
       config: isAdmin ? run.config : hideCredentials(run.config),
+      paused_until: pauseEnd(run),
       is_operable: isAdmin && deps.operateRun !== undefined,
       evaluations: evaluations.map(({ id, policyVersion, trials, scored, rewardMean, passAt }) => ({
         id,
@@ -198,7 +203,13 @@ function wholeIterations(found: readonly TakeRow[], limit: number) {
   return before.length > 0 ? { shown: before, next: last, only: null } : { shown: before, next: last + 1, only: last };
 }
 
-const head = (run: Omit<RunHead, 'config' | 'nextVersion' | 'resumedAt' | 'weights' | 'quarantined'>) => ({
+/** A run that has ended, or is blocked, does nothing that a pause could hold. */
+const pauseEnd = ({ status, pausedUntil: until }: RunHead): number | null =>
+  status === 'running' && until !== null && until.getTime() > Date.now() ? epochSeconds(until) : null;
+
+const head = (
+  run: Omit<RunHead, 'config' | 'nextVersion' | 'resumedAt' | 'pausedUntil' | 'weights' | 'quarantined'>,
+) => ({
   run_id: run.id,
   status: run.status,
   reason: run.reason,

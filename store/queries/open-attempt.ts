@@ -17,6 +17,8 @@ export type OpenAttempt = {
   budgets?: Budgets;
   metadata?: Record<string, unknown>;
   policyVersion?: number;
+  /** The worker that runs its sandbox. */
+  host?: string;
 };
 export type OpenedAttempt = { trialId: string; attempt: number; created: boolean };
 
@@ -26,14 +28,14 @@ export type OpenedAttempt = { trialId: string; attempt: number; created: boolean
  * @throws TrialgateError `attempt_closed` for an attempt before the current one, one that has ended, and a sealed trial
  */
 export async function openAttempt(db: Database, input: OpenAttempt, { byUrl = false } = {}): Promise<OpenedAttempt> {
-  const { trialId, attempt: asked, ...described } = input;
+  const { trialId, attempt: asked, host, ...described } = input;
   return db.transaction(async (tx) => {
     const [created] = await tx
       .insert(trials)
       .values({ ...described, id: trialId, attempt: asked ?? 1 })
       .onConflictDoNothing()
       .returning();
-    if (created) return begin(tx, created.id, created.attempt);
+    if (created) return begin(tx, { trialId, attempt: created.attempt, host });
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is gone`);
     if (trial.outcome) throw closed(trial, `is sealed as ${trial.outcome}: nothing can be added to it`);
@@ -68,13 +70,15 @@ export async function openAttempt(db: Database, input: OpenAttempt, { byUrl = fa
       .update(trials)
       .set({ ...described, ...reset })
       .where(eq(trials.id, trialId));
-    return begin(tx, trialId, attempt);
+    return begin(tx, { trialId, attempt, host });
   });
 }
 
-async function begin(tx: Transaction, trialId: string, attempt: number): Promise<OpenedAttempt> {
-  await tx.insert(attempts).values({ trialId, attempt });
-  return { trialId, attempt, created: true };
+type Begun = { trialId: string; attempt: number; host: string | undefined };
+
+async function begin(tx: Transaction, begun: Begun): Promise<OpenedAttempt> {
+  await tx.insert(attempts).values(begun);
+  return { trialId: begun.trialId, attempt: begun.attempt, created: true };
 }
 
 async function hasEnded(tx: Transaction, trial: TrialRow): Promise<boolean> {

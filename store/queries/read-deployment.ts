@@ -48,8 +48,26 @@ export type DeploymentRun = {
   stragglers: number;
   oldest: { trialId: string; openedAt: number } | null;
 };
-/** What a host did for the newest iterations of the runs under way. */
-export type DeploymentHost = { host: string; attempts: number; lost: number; lastAt: number };
+/** An attempt whose sandbox a host opens or has. */
+export type HostSandbox = {
+  trialId: string;
+  attempt: number;
+  runId: string;
+  openedAt: number;
+  /** True when it takes no more calls. */
+  isVerifying: boolean;
+};
+/** What a host does and did for the newest iterations of the runs under way. */
+export type DeploymentHost = {
+  host: string;
+  /** The attempts that ended there. */
+  attempts: number;
+  lost: number;
+  lastAt: number | null;
+  underWay: number;
+  /** Some of those under way, the oldest first. */
+  sandboxes: HostSandbox[];
+};
 export type DeploymentRecord = {
   engines: DeploymentEngine[];
   runs: DeploymentRun[];
@@ -60,6 +78,8 @@ export type DeploymentRecord = {
 
 /** The most trials under way whose engines are looked up. */
 const MOST_TRIALS = 10_000;
+/** The most sandboxes of a host that are named. */
+const MOST_SANDBOXES = 20;
 
 const epoch = (at: SQL): SQL => sql`extract(epoch from ${at})::float8`;
 
@@ -76,7 +96,7 @@ const NEAR = sql`near as materialized (
 
 /** Their trials, with the last attempt of each. */
 const TRIED = sql`tried as materialized (
-  select t.id, t.attempt, t.run_id, t.status, near.ended_at as group_ended_at, a.opened_at, a.ended_at,
+  select t.id, t.attempt, t.run_id, t.status, near.ended_at as group_ended_at, a.opened_at, a.ended_at, a.host,
     t.outcome is null and t.status <> 'deleted' as is_open
   from near join ${trials} t on t.group_id = near.id join ${attempts} a on a.trial_id = t.id and a.attempt = t.attempt)`;
 
@@ -157,10 +177,24 @@ const WORK = sql`
   order by r.created_at desc, r.id desc`;
 
 const HOSTS = sql`
-  with ${NEAR}
-  select a.host, count(*)::int as attempts,
-    count(*) filter (where a.outcome = 'infra_error' and a.evidence = 'host')::int as lost,
-    ${epoch(sql`max(a.ended_at)`)} as "lastAt"
-  from near join ${trials} t on t.group_id = near.id join ${attempts} a on a.trial_id = t.id
-  where a.host is not null and a.ended_at is not null
-  group by a.host order by a.host`;
+  with ${NEAR}, ${TRIED},
+  ended as (
+    select a.host, count(*)::int as attempts,
+      count(*) filter (where a.outcome = 'infra_error' and a.evidence = 'host')::int as lost,
+      ${epoch(sql`max(a.ended_at)`)} as last_at
+    from near join ${trials} t on t.group_id = near.id join ${attempts} a on a.trial_id = t.id
+    where a.host is not null and a.ended_at is not null
+    group by a.host),
+  live as (
+    select *, row_number() over (partition by host order by opened_at, id) as place
+    from tried where is_open and ended_at is null and host is not null),
+  opened as (
+    select host, count(*)::int as under_way,
+      json_agg(json_build_object('trialId', id, 'attempt', attempt, 'runId', run_id,
+        'openedAt', ${epoch(sql`opened_at`)}, 'isVerifying', status = 'completed') order by place)
+        filter (where place <= ${MOST_SANDBOXES}) as sandboxes
+    from live group by host)
+  select host, coalesce(ended.attempts, 0) as attempts, coalesce(ended.lost, 0) as lost, ended.last_at as "lastAt",
+    coalesce(opened.under_way, 0) as "underWay", coalesce(opened.sandboxes, '[]'::json) as sandboxes
+  from ended full join opened using (host)
+  order by host`;

@@ -34,7 +34,7 @@ export const markOf = (runId: string): SQL => sql`
       where g.run_id = ${runId} and g.iteration is null
         and (g.ended_at is null or g.ended_at > now() - interval '10 minutes'))
     select md5(row(
-      r.status, r.reason, r.resumed_at, r.ended_at, r.config::text,
+      r.status, r.reason, r.resumed_at, r.ended_at, r.paused_until, r.config::text,
       (select (count(*), count(i.ended_at), count(i.trained_version), max(i.opened_at), max(i.ended_at))
         from ${iterations} i where i.run_id = r.id),
       (select count(*) from ${batches} b where b.run_id = r.id),

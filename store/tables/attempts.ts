@@ -17,7 +17,7 @@ export const attempts = pgTable(
     reason: text(),
     /** Null when nothing showed who caused the end. When an agent's end counts as an infrastructure error, there is always evidence. */
     evidence: text({ enum: EVIDENCE }),
-    /** The worker that ran its sandbox. */
+    /** The worker that runs its sandbox, from the opening on. Null for sessions and claimed trials, whose agents run elsewhere. */
     host: text(),
     /** Seconds by phase: sandbox, agent, verify. */
     seconds: jsonb().$type<Record<string, number>>().notNull().default({}),

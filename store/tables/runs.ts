@@ -15,6 +15,8 @@ export const runs = pgTable('runs', {
   nextVersion: integer('next_version').notNull().default(0),
   /** The time of the last resume. Failures before it no longer count. */
   resumedAt: timestamp('resumed_at', { withTimezone: true }),
+  /** The end of its last pause, which a resume ends earlier. A pause that was asked of Temporal alone is not here. */
+  pausedUntil: timestamp('paused_until', { withTimezone: true }),
   /** The policy version of another run that this run's version 0 was copied from: `{run}@{version}`. */
   forkedFrom: text('forked_from'),
   /** The finished take whose batch this run trains on again, in its only iteration and under other reward weights: `{run}/{iteration}.{take}`. */

@@ -26,19 +26,24 @@ const open = [take(0, 'open', null)];
 const half = [take(0, 'superseded', 1), take(0, 'done', 1, 2)];
 
 test.each([
-  ['running', open, ['pause', 'resume', 'stop', 'cancel', 'redo']],
-  ['running', [], ['pause', 'resume', 'stop', 'cancel']],
+  ['running', open, ['pause', 'stop', 'cancel', 'redo']],
+  ['running', [], ['pause', 'stop', 'cancel']],
   ['blocked', open, ['resume', 'cancel', 'redo']],
   ['failed', open, ['resume', 'redo']],
   ['cancelled', [], ['resume']],
   ['completed', half, ['resume', 'redo']],
   ['completed', [...half, take(1, 'done', 2)], ['redo']],
 ] as const)('a run that is %s has the verbs that its state allows: %#', (status, takes, verbs) => {
-  expect(verbsOf({ status, config, rescores: null }, takes)).toEqual(verbs);
+  expect(verbsOf({ status, config, rescores: null, paused_until: null }, takes)).toEqual(verbs);
+});
+
+test('a run that is paused is resumed, and not paused again', () => {
+  const run = { status: 'running', config, rescores: null, paused_until: 2e9 } as const;
+  expect(verbsOf(run, [])).toEqual(['resume', 'stop', 'cancel']);
 });
 
 test('a rescoring that has completed can be resumed, which publishes what it trained', () => {
-  const run = { status: 'completed', config: { iterations: 1 }, rescores: 'first/0.1' } as const;
+  const run = { status: 'completed', config: { iterations: 1 }, rescores: 'first/0.1', paused_until: null } as const;
   expect(verbsOf(run, [take(0, 'done', 1)])).toEqual(['resume', 'redo']);
 });
 

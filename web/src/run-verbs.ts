@@ -2,15 +2,20 @@ import type { RunDetails, Take } from '../../clients/typescript/client.ts';
 
 export type PlainVerb = 'pause' | 'resume' | 'stop' | 'cancel' | 'redo';
 
-/** Returns the verbs that a run in this state may follow, in the order of their buttons. The record does not say whether a run is paused. */
+/** Returns the verbs that a run in this state may follow, in the order of their buttons. A pause ends by a resume. */
 export function verbsOf(
-  { status, config, rescores }: Pick<RunDetails, 'status' | 'config' | 'rescores'>,
+  {
+    status,
+    config,
+    rescores,
+    paused_until: pausedUntil,
+  }: Pick<RunDetails, 'status' | 'config' | 'rescores' | 'paused_until'>,
   takes: readonly Take[],
 ): PlainVerb[] {
   const redo: PlainVerb[] = takes.length > 0 ? ['redo'] : [];
   switch (status) {
     case 'running':
-      return ['pause', 'resume', 'stop', 'cancel', ...redo];
+      return [pausedUntil === null ? 'pause' : 'resume', 'stop', 'cancel', ...redo];
     case 'blocked':
       return ['resume', 'cancel', ...redo];
     case 'failed':

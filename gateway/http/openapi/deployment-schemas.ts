@@ -82,11 +82,23 @@ export const deploymentState = z.object({
         host: z.string(),
         attempts: z.int().describe('Attempts that ended there'),
         lost: z.int().describe('Those that ended by an infrastructure error of the host'),
-        last_at: seconds,
+        last_at: seconds.nullable().describe('The end of the last of them; null before one has ended'),
+        under_way: z.int().describe('Attempts whose sandbox it opens or has now'),
+        sandboxes: z
+          .array(
+            z.object({
+              trial_id: z.string(),
+              attempt: z.int(),
+              run_id: z.string(),
+              opened_at: seconds,
+              verifying: z.boolean().describe('The trial takes no more calls'),
+            }),
+          )
+          .describe('Up to 20 of those under way, the oldest first'),
       }),
     )
     .describe(
-      'Of the open groups, and those that ended within a day, of the newest iterations and of evaluations. An attempt has its host once it has ended',
+      'The workers that have or had attempts of the open groups, and those that ended within a day, of the newest iterations and of evaluations',
     ),
 });
 export type DeploymentReply = z.output<typeof deploymentState>;

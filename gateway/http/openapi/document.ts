@@ -36,6 +36,8 @@ const named = {
   DroppedWork: runSchemas.droppedWork,
   RunVerb: runSchemas.runVerb,
   VerbReply: runSchemas.verbReply,
+  RunStart: runSchemas.runStart,
+  StartLine: runSchemas.startLine,
   SearchResult: runSchemas.searchResult,
   Transcript: runSchemas.transcript,
   CallRequest: runSchemas.callRequest,

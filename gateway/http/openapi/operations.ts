@@ -230,6 +230,28 @@ export const OPERATIONS: readonly Operation[] = [
   },
   {
     ...admin,
+    id: 'start_run',
+    method: 'post',
+    path: '/runs',
+    summary:
+      'Check a run file and start its run, as `npx trialgate train` does: lines of progress, and then the run or why it was not started. Not for web pages of other origins',
+    body: { schema: 'RunStart', required: true },
+    reply: 'StartLine',
+    lines: true,
+    failures: {
+      400: 'A field, the body or the run file is invalid, or reaches more than the project’s folders and earlier runs do; the message says why',
+      ...KEY,
+      403: 'Without an admin key: a program of another machine or a web page of another origin sent it',
+      404: 'There is no run `as`',
+      413: 'The body is too large',
+      415: 'The content type is not JSON',
+      500: 'Temporal, an engine or the trainer does not answer',
+      501: 'This gateway starts no runs',
+      503: 'Another run is being checked, PostgreSQL cannot be reached, or the gateway stopped; the message says whether to try again',
+    },
+  },
+  {
+    ...admin,
     id: 'run',
     method: 'get',
     path: RUN,

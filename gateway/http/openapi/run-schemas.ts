@@ -72,11 +72,18 @@ export const listedRun = z.object({
   iteration: z.int().nullable().describe('The newest iteration; null before the first'),
   rewards: z.array(z.number()).describe('The mean rewards of the newest 100 batches, the oldest first'),
 });
-export const runList = z.object({ runs: z.array(listedRun), next_cursor: z.string().nullable() });
+export const runList = z.object({
+  runs: z.array(listedRun),
+  next_cursor: z.string().nullable(),
+  is_operable: z.boolean().describe('True where `POST /runs` starts runs'),
+});
 
 export const runDetails = z.object({
   ...runHead,
   config: z.unknown().describe('The run file with every default filled in'),
+  paused_until: seconds
+    .nullable()
+    .describe('The end of its pause; null: a command or the page has asked for none, or it is over'),
   is_operable: z.boolean().describe('True where `POST /runs/{run_id}` changes runs'),
   evaluations: z.array(
     z.object({
@@ -113,9 +120,42 @@ export const runVerb = z
       version: z.int().min(0).describe('The policy version that the new run begins from'),
       run_id: z.string().regex(RUN_ID, 'a name of a run').optional().describe('The name of the new run'),
       iterations: z.int().min(1).optional().describe('As many as the other run’s if absent'),
+      file: z
+        .string()
+        .optional()
+        .describe('Settings of a run file as YAML or JSON, in place of the other run’s; what it leaves out stays'),
     }),
   ])
   .describe('What the run is to do, as the command of that name');
+/** Control characters of a name could hide what a message says. */
+const fileName = z
+  .string()
+  .min(1)
+  .max(200)
+  .regex(/^\P{C}+$/u, 'a file’s name without control characters');
+export const runStart = z
+  .strictObject({
+    file: z.string().describe('The text of a run file, YAML or JSON'),
+    file_name: fileName.optional().describe('What messages call the file, and the default name of the run'),
+    as: z
+      .string()
+      .regex(RUN_ID, 'a name of a run')
+      .optional()
+      .describe('An earlier run: the new one may reach what that one reaches'),
+    run_id: z.string().regex(RUN_ID, 'a name of a run').optional().describe('The name of the new run'),
+  })
+  .describe('A run to start, as `npx trialgate train FILE` does');
+export const startLine = z
+  .object({
+    progress: z.string().optional().describe('What was done, or a warning'),
+    run_id: z.string().optional().describe('The run, in the last line if it was started'),
+    message: z.string().optional().describe('What the command prints when it has started the run'),
+    error: z
+      .object({ status: z.int(), code: z.string(), message: z.string() })
+      .optional()
+      .describe('In the last line if nothing was started'),
+  })
+  .describe('A line of the answer to a start; an empty one says that the gateway is still at work');
 export const verbReply = z.object({
   run_id: z.string().describe('The run; of a fork the new one'),
   message: z.string().describe('What the command prints'),
@@ -412,6 +452,8 @@ export const transcriptQuery = z.strictObject({
 
 export type ListedRun = z.output<typeof listedRun>;
 export type RunList = z.output<typeof runList>;
+export type RunStart = z.output<typeof runStart>;
+export type StartLine = z.output<typeof startLine>;
 export type RunVerb = z.output<typeof runVerb>;
 export type VerbReply = z.output<typeof verbReply>;
 export type RunDetails = z.output<typeof runDetails>;

@@ -42,6 +42,7 @@ const READ = [
 const CLOSED = [
   'DELETE /sessions/:trial',
   'POST /engines',
+  'POST /runs',
   'POST /runs/:run',
   'POST /runs/:run/groups',
   'POST /runs/:run/trials/:trial/reward',

@@ -15,7 +15,7 @@ import { readReplicas } from '../../../store/queries/read-replicas.ts';
 import { requireSecret } from '../../../store/queries/require-secret.ts';
 import { settleDeliveries } from '../../../store/queries/settle-deliveries.ts';
 import { ReadGate, READERS } from '../../http/read-gate.ts';
-import type { OperateRun } from '../../http/operate.ts';
+import type { OperateRun, StartRun } from '../../http/operate.ts';
 import { RunEvents } from '../../http/run-events.ts';
 import { readRunMark } from '../../../store/queries/read-run-mark.ts';
 import { createGateway } from '../../http/app.ts';
@@ -85,6 +85,8 @@ export type NodeGatewayOptions = DiscoveryOptions & {
   checkpoints?: string;
   /** Changes runs for the page; absent: this gateway changes none. */
   operateRun?: OperateRun;
+  /** Starts runs for the page; absent: this gateway starts none. */
+  startRun?: StartRun;
   /** The time for which calls under way wait for a relay worker whose connection was cut. */
   relayGraceMs?: number;
 };
@@ -123,7 +125,8 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   const settings = { ...DEFAULT_SETTINGS, ...options.settings };
   const { lane: own } = options;
   // No function goes to another thread.
-  const lane = own === undefined ? new HeavyLane({ ...options, operateRun: undefined, drainMs }) : null;
+  const lane =
+    own === undefined ? new HeavyLane({ ...options, operateRun: undefined, startRun: undefined, drainMs }) : null;
   const db = openDatabase(options.databaseUrl, { settings: SESSION, ...(lane ? {} : { maxConnections: 4 }) });
   // It connects when it is first asked.
   const reader = openDatabase(options.databaseUrl, { settings: READER, maxConnections: READERS.reading });
@@ -213,6 +216,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     readGate: new ReadGate(READERS),
     runEvents,
     operateRun: options.operateRun,
+    startRun: options.startRun,
     stopping: stopping.signal,
   });
   const workerSockets = own === undefined ? new WorkerSockets({ adminKey, hub: workers?.hub ?? null }) : null;

@@ -26,9 +26,26 @@ type Shape = { iterations: number; groups: number; size: number };
 export async function changeRun(
   db: Database,
   runId: string,
-  change: Partial<Pick<typeof runs.$inferInsert, 'status' | 'reason' | 'endedAt'>>,
+  change: Partial<Pick<typeof runs.$inferInsert, 'status' | 'reason' | 'endedAt' | 'pausedUntil'>>,
 ): Promise<void> {
   await db.update(runs).set(change).where(eq(runs.id, runId));
+}
+
+/** Opens trials of a group of its own, of a run's evaluation, whose sandboxes this host has. */
+export async function recordUnderWay(db: Database, runId: string, host: string, trialIds: string[]): Promise<void> {
+  const groupId = `${runId}/eval@0/90`;
+  await db.insert(groups).values({
+    id: groupId,
+    runId,
+    kind: 'eval',
+    task: '/tasks/task-0',
+    agent: 'oneshot',
+    size: trialIds.length,
+    policyVersion: 0,
+    ordinal: 90,
+  });
+  for (const [trialIndex, trialId] of trialIds.entries())
+    await openAttempt(db, { trialId, runId, groupId, trialIndex, host });
 }
 
 /** The reward of a trial: the run learns, and groups differ. */

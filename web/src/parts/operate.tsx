@@ -1,7 +1,8 @@
-import { useEffect, useRef, useState, type ReactNode } from 'react';
+import { useEffect, useMemo, useRef, useState, type ReactNode } from 'react';
 import { Link } from 'wouter';
 import { TrialgateApiError, type RunDetails, type RunVerb, type Take } from '../../../clients/typescript/client.ts';
 import { useSession } from '../use-answer.ts';
+import { settingsText } from '../settings-text.ts';
 import { lastTakeOf, verbsOf, versionsOf, type PlainVerb } from '../run-verbs.ts';
 import { Choice } from './choice.tsx';
 import { runPath } from './crumbs.tsx';
@@ -118,7 +119,13 @@ function Buttons({ runId, run, takes, onChange, verbs }: Props & { verbs: PlainV
             )}
           </span>
         ))}
-        <Fork runId={runId} versions={versionsOf(takes)} isBusy={doing !== null} onFork={(fork) => void ask(fork)} />
+        <Fork
+          runId={runId}
+          versions={versionsOf(takes)}
+          config={run.config}
+          isBusy={doing !== null}
+          onFork={(fork) => void ask(fork)}
+        />
       </div>
       <div role="status">
         {doing !== null && (
@@ -127,7 +134,7 @@ function Buttons({ runId, run, takes, onChange, verbs }: Props & { verbs: PlainV
           </p>
         )}
         {said !== '' && (
-          <p className={isRefused ? 'trouble' : 'said'}>
+          <p className={isRefused ? 'trouble lines' : 'said'}>
             <Recorded text={said} />
             {forked !== null && (
               <>
@@ -171,14 +178,18 @@ const PauseFor = () => (
 type ForkProps = {
   runId: string;
   versions: number[];
+  /** The settings of the run. */
+  config: unknown;
   isBusy: boolean;
   onFork: (fork: Extract<RunVerb, { verb: 'fork' }>) => void;
 };
 
-/** Starts a new run from a version of this one, with the same settings. Other settings name files and programs, so they need the command. */
-function Fork({ runId, versions, isBusy, onFork }: ForkProps) {
+/** Starts a new run from a version of this one, with the same settings or others. The model is what it is forked from. */
+function Fork({ runId, versions, config, isBusy, onFork }: ForkProps) {
   const [chosen, setVersion] = useState<string | null>(null);
   const [name, setName] = useState('');
+  const [edited, setEdited] = useState<string | null>(null);
+  const own = useMemo(() => textOf(config), [config]);
   const version = chosen ?? String(versions[0] ?? 0);
   const names = Object.fromEntries(
     versions.map((each) => [String(each), each === 0 ? '0, the base model' : `${each}`]),
@@ -187,27 +198,51 @@ function Fork({ runId, versions, isBusy, onFork }: ForkProps) {
     <details className="fork">
       <summary>Fork …</summary>
       <form
-        className="line"
         onSubmit={(event) => {
           event.preventDefault();
           if (isBusy) return;
-          onFork({ verb: 'fork', version: Number(version), ...(name.trim() === '' ? {} : { run_id: name.trim() }) });
+          onFork({
+            verb: 'fork',
+            version: Number(version),
+            ...(name.trim() === '' ? {} : { run_id: name.trim() }),
+            ...(edited === null || edited === own ? {} : { file: edited }),
+          });
         }}
       >
-        <Choice label="from policy version" names={names} chosen={version} onChoose={setVersion} />
-        <label>
-          as run{' '}
-          <input value={name} placeholder="a name with the time" onChange={(event) => setName(event.target.value)} />
-        </label>
-        <button type="submit" aria-disabled={isBusy}>
-          Start the fork
-        </button>
+        <div className="line">
+          <Choice label="from policy version" names={names} chosen={version} onChoose={setVersion} />
+          <label>
+            as run{' '}
+            <input value={name} placeholder="a name with the time" onChange={(event) => setName(event.target.value)} />
+          </label>
+          <button type="submit" aria-disabled={isBusy}>
+            Start the fork
+          </button>
+        </div>
+        <details>
+          <summary>With other settings</summary>
+          <textarea
+            aria-label="Settings of the fork"
+            className="file"
+            spellCheck={false}
+            rows={14}
+            value={edited ?? own}
+            onChange={(event) => setEdited(event.target.value)}
+          />
+        </details>
       </form>
       <p className="hint">
-        It has this run’s settings. With others: <code>{`npx trialgate fork ${runId}@${version} optim.lr=1e-5`}</code>
+        What its settings leave out is as in this run. The command is{' '}
+        <code>{`npx trialgate fork ${runId}@${version} optim.lr=1e-5`}</code>
       </p>
     </details>
   );
+}
+
+/** Returns the settings that a fork can change: all but the model. */
+function textOf(config: unknown): string {
+  if (typeof config !== 'object' || config === null) return '';
+  return settingsText(Object.fromEntries(Object.entries(config).filter(([key]) => key !== 'model')));
 }
 
 type ConfirmProps = { question: string; yes: string; onAnswer: (isYes: boolean) => void; children: ReactNode };

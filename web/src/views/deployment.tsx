@@ -1,5 +1,10 @@
 import { Link } from 'wouter';
-import type { Deployment, DeploymentEngine, DeploymentRun } from '../../../clients/typescript/client.ts';
+import type {
+  Deployment,
+  DeploymentEngine,
+  DeploymentHost,
+  DeploymentRun,
+} from '../../../clients/typescript/client.ts';
 import { count, duration, percent, short } from '../format.ts';
 import { Badge } from '../parts/badge.tsx';
 import { Crumbs, runPath, trialPath } from '../parts/crumbs.tsx';
@@ -214,27 +219,61 @@ function Hosts({ deployment: { hosts, now } }: Props) {
     <section>
       <h2>Hosts</h2>
       <p className="hint">
-        Attempts that ended, of groups of the newest iterations and of evaluations that are open or ended within a day.
+        Of groups of the newest iterations and of evaluations that are open or ended within a day. A sandbox is under
+        way from the opening of its attempt to the end.
       </p>
       {hosts.length === 0 ? (
-        <p>No attempt has ended yet.</p>
+        <p>No attempt has been opened yet.</p>
       ) : (
         <WideTable
           label="Hosts"
-          columns={[{ name: 'Host' }, ...numbers('Attempts', 'Lost by the host'), { name: 'Last' }]}
+          columns={[
+            { name: 'Host' },
+            { name: 'Sandboxes under way' },
+            ...numbers('Ended attempts', 'Lost by the host'),
+            { name: 'Last end' },
+          ]}
         >
-          {hosts.map(({ host, attempts, lost, last_at: last }) => (
-            <tr key={host}>
-              <th scope="row">
-                <Recorded text={host} />
-              </th>
-              <td className="number">{attempts}</td>
-              <td className="number">{lost}</td>
-              <td>{duration(now - last)} ago</td>
-            </tr>
+          {hosts.map((host) => (
+            <HostRow key={host.host} host={host} now={now} />
           ))}
         </WideTable>
       )}
     </section>
+  );
+}
+
+function HostRow({ host, now }: { host: DeploymentHost; now: number }) {
+  const { sandboxes, under_way: underWay, last_at: last } = host;
+  return (
+    <tr>
+      <th scope="row">
+        <Recorded text={host.host} />
+      </th>
+      <td>
+        {underWay === 0 ? (
+          'none'
+        ) : (
+          <details>
+            <summary>{underWay}</summary>
+            <ul className="plain">
+              {sandboxes.map((sandbox) => (
+                <li key={sandbox.trial_id}>
+                  <Link href={trialPath(sandbox.trial_id)}>{sandbox.trial_id}</Link>{' '}
+                  <span className="hint">
+                    {sandbox.attempt > 1 && `attempt ${sandbox.attempt}, `}
+                    {sandbox.verifying ? 'is verified' : 'opens or works'}, for {duration(now - sandbox.opened_at)}
+                  </span>
+                </li>
+              ))}
+            </ul>
+            {underWay > sandboxes.length && <div className="hint">and {underWay - sandboxes.length} younger ones</div>}
+          </details>
+        )}
+      </td>
+      <td className="number">{host.attempts}</td>
+      <td className="number">{host.lost}</td>
+      <td>{last === null ? '–' : `${duration(now - last)} ago`}</td>
+    </tr>
   );
 }

@@ -38,6 +38,9 @@ export function RunView({ runId }: { runId: string }) {
               <Badge word={run.status} /> started <span title={when(run.created_at)}>{ago(run.created_at)}</span>
               {run.forked_from !== null && <>, forked from {run.forked_from}</>}
               {run.rescores !== null && <>, trains on {run.rescores} again</>}
+              {run.paused_until !== null && (
+                <>, paused: it starts no more groups and no train step until {when(run.paused_until)}</>
+              )}
               {' · '}
               <Link href={`${runPath(runId)}/dropped`}>dropped work</Link>
               {' · '}

@@ -4,6 +4,7 @@ import type { RunList, TrialgateClient } from '../../../clients/typescript/clien
 import { ago, reward, when } from '../format.ts';
 import { Recorded } from '../parts/recorded.tsx';
 import { ShowAnswer } from '../parts/show-answer.tsx';
+import { StartRun } from '../parts/start-run.tsx';
 import { Badge } from '../parts/badge.tsx';
 import { runPath } from '../parts/crumbs.tsx';
 import { TrendLine } from '../parts/trend-line.tsx';
@@ -24,13 +25,18 @@ export function RunsView() {
     <>
       <h1>Runs</h1>
       <ShowAnswer answer={answer}>
-        {({ runs, next_cursor: more }) =>
-          runs.length === 0 ? (
-            <p>
-              No runs yet: <code>npx trialgate train FILE</code> starts one.
-            </p>
-          ) : (
-            <>
+        {({ runs, next_cursor: more, is_operable: isOperable }) => (
+          <>
+            {isOperable ? (
+              <StartRun runs={runs.map(({ run_id: id }) => id)} onStart={answer.refresh} />
+            ) : (
+              <p className="hint">
+                A run begins from a run file: <code>npx trialgate train FILE</code> where the deployment runs.
+              </p>
+            )}
+            {runs.length === 0 ? (
+              <p>No runs yet.</p>
+            ) : (
               <WideTable
                 label="Runs"
                 columns={[
@@ -70,17 +76,14 @@ export function RunsView() {
                   </tr>
                 ))}
               </WideTable>
-              <p className="hint">
-                A run begins from a run file: <code>npx trialgate train FILE</code> where the deployment runs.
-              </p>
-              {more !== null && (
-                <button type="button" onClick={() => setLimit(limit + PAGE)}>
-                  Show older runs
-                </button>
-              )}
-            </>
-          )
-        }
+            )}
+            {more !== null && (
+              <button type="button" onClick={() => setLimit(limit + PAGE)}>
+                Show older runs
+              </button>
+            )}
+          </>
+        )}
       </ShowAnswer>
     </>
   );
@@ -92,6 +95,7 @@ const MOST_ROWS = 200;
 async function readRuns(client: TrialgateClient, limit: number, signal: AbortSignal): Promise<RunList> {
   const runs: RunList['runs'] = [];
   let cursor: string | null = null;
+  let isOperable = false;
   do {
     const page: RunList = await client.runs(
       { cursor: cursor ?? undefined, limit: Math.min(MOST_ROWS, limit - runs.length) },
@@ -99,6 +103,7 @@ async function readRuns(client: TrialgateClient, limit: number, signal: AbortSig
     );
     runs.push(...page.runs);
     cursor = page.next_cursor;
+    isOperable = page.is_operable;
   } while (cursor !== null && runs.length < limit);
-  return { runs, next_cursor: cursor };
+  return { runs, next_cursor: cursor, is_operable: isOperable };
 }

@@ -1,0 +1,39 @@
+import { writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { expect, test } from 'vitest';
+import { temporaryDeployment } from '../../tests/support/harness/temporary-deployment.ts';
+import { startSent } from './start-sent.ts';
+import { trainFile } from './train-file.ts';
+
+const RUN = `model: m\niterations: 1\ntasks: [${resolve('tasks/train/add')}]\n`;
+
+test.each([
+  ['is not YAML', 'model: [m'],
+  ['has no settings', '- a\n- b\n'],
+  ['is empty', ''],
+  ['has an unknown setting', `${RUN}group_sise: 4\n`],
+  ['has a wrong value', `${RUN}group_size: "\\u0007"\n`],
+  ['has a character that is not stored', `${RUN}reward: {function: exact_match, options: {a: "\\0"}}\n`],
+  ['is nested without end', `${RUN}seed: ${'['.repeat(100_000)}\n`],
+  ['has an alias that names too much', `a: &a [x, x]\nb: &b [*a, *a]\nc: [${'*b, '.repeat(200)}*b]\n`],
+  ['names a task that is not there', `${RUN}evaluation: {tasks: [${resolve('tasks/none')}]}\n`],
+  ['can be checked, and Temporal is away', RUN],
+])('a sent run file that %s is refused as `train` refuses it', async (_what, text) => {
+  const { config: deployment, home, remove } = await temporaryDeployment({ TRIALGATE_TEMPORAL_ADDRESS: '127.0.0.1:9' });
+  const { signal } = new AbortController();
+  const said: string[] = [];
+  try {
+    const file = join(home, 'run.yaml');
+    await writeFile(file, text);
+    const refusal = await trainFile(file, { deployment }, signal).then(
+      () => null,
+      (error: unknown) => error,
+    );
+    expect(refusal).toBeInstanceOf(Error);
+    const sent = startSent(deployment, { file: text, file_name: file }, (line) => said.push(line), signal);
+    await expect(sent).rejects.toMatchObject({ ...(refusal as object), message: (refusal as Error).message });
+    expect(said).toEqual([]);
+  } finally {
+    await remove();
+  }
+});

@@ -1,0 +1,56 @@
+import { toFailure } from '../failure.ts';
+import type { StartLine, VerbReply } from './openapi/run-schemas.ts';
+
+/** Proxies cut an answer that is silent for a minute. */
+const BEAT_MS = 15_000;
+
+type Options = {
+  /** Gets a failure that no other place logs. */
+  logged: (error: unknown) => void;
+  beatMs?: number;
+};
+
+/**
+ * Yields the lines of an answer while `ask` works, and an empty one where it is silent. A failure before the first line is thrown, so that
+ * the answer has its status.
+ */
+export async function* startLines(
+  ask: (report: (line: string) => void) => Promise<VerbReply>,
+  { logged, beatMs = BEAT_MS }: Options,
+): AsyncGenerator<StartLine, void, undefined> {
+  const lines: StartLine[] = [];
+  let more = Promise.withResolvers<void>();
+  const add = (line: StartLine): void => {
+    lines.push(line);
+    more.resolve();
+  };
+  const beat = setInterval(() => add({}), beatMs);
+  let isDone = false;
+  const reply = ask((progress) => add({ progress }));
+  reply
+    .catch(() => {})
+    .finally(() => {
+      isDone = true;
+      more.resolve();
+    });
+  let hasBegun = false;
+  try {
+    for (;;) {
+      await more.promise;
+      more = Promise.withResolvers();
+      for (const line of lines.splice(0)) {
+        hasBegun = true;
+        yield line;
+      }
+      if (isDone && lines.length === 0) break;
+    }
+    yield await reply;
+  } catch (error) {
+    const { status, code, message } = toFailure(error);
+    if (code === 'store_unavailable' || (hasBegun && status >= 500)) logged(error);
+    if (!hasBegun) throw error;
+    yield { error: { status, code, message } };
+  } finally {
+    clearInterval(beat);
+  }
+}

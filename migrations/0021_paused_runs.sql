@@ -1,0 +1,1 @@
+ALTER TABLE "runs" ADD COLUMN "paused_until" timestamp with time zone;
