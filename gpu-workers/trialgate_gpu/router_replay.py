@@ -44,6 +44,7 @@ class _Chosen(TorchFunctionMode):
     def __init__(self, router: Router, routed: RoutedPass, chosen: torch.Tensor) -> None:
         super().__init__()
         self.router, self.routed, self.chosen = router, routed, chosen
+        self.has_answered = False
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = function(*args, **(kwargs or {}))
@@ -52,6 +53,7 @@ class _Chosen(TorchFunctionMode):
         scores = args[0] if args else kwargs["input"]
         if scores.shape[-1] != self.router.experts:
             return found
+        self.has_answered = True
         known = self.routed.known
         own, chosen = found.indices.sort(-1).values, self.chosen.sort(-1).values
         self.routed.differs[self.router.place] = known & (own != chosen).any(-1)
@@ -75,8 +77,11 @@ class Router:
         if routed is None:
             made = self.forward(*args, **given)
         else:
-            with _Chosen(self, routed, routed.experts[:, self.place].long()):
+            with _Chosen(self, routed, routed.experts[:, self.place].long()) as chosen:
                 made = self.forward(*args, **given)
+            if not chosen.has_answered:
+                what = "a router of this transformers does not choose by `topk`, so its experts cannot be replayed"
+                raise GpuWorkerError("BadSettings", f"{what}; set `enable_router_replay` to false")
         if torch.is_grad_enabled():
             self._count(made)
         return made

@@ -387,6 +387,10 @@ def test_a_model_that_cannot_replay_is_refused_before_the_run_and_in_its_step(ti
     with pytest.raises(GpuWorkerError, match="it is no mixture of experts") as caught:
         trainer.train_step(dense.request(base, batch_of(), enable_router_replay=True), Progress())
     assert caught.value.kind == "BadSettings"
+    monkeypatch.setattr(router_replay, "TOPK", ())
+    trainer, base = Trainer(CPU, 64), run.base(Trainer(CPU, 64))["checkpoint"]
+    with pytest.raises(GpuWorkerError, match="does not choose by `topk`"):
+        trainer.train_step(run.request(base, batch_of(), enable_router_replay=True), Progress())
     monkeypatch.setattr(router_replay, "PROVEN", set())
     with pytest.raises(GpuWorkerError, match="of kind Qwen3MoeSparseMoeBlock is not one of those"):
         check_model(run.model, {"enable_router_replay": True})
