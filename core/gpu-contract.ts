@@ -12,7 +12,7 @@ export type GpuActivities = {
 /** The settings of the run that decide what version 0 is. */
 export type LoadBaseInput = { run_id: string; model: string; home: string } & Pick<
   TrainerSettings,
-  'head_dtype' | 'lora_rank' | 'lora_alpha' | 'target_modules' | 'seed' | 'trainer_server'
+  'head_dtype' | 'lora_rank' | 'lora_alpha' | 'target_modules' | 'enable_router_replay' | 'seed' | 'trainer_server'
 >;
 
 export type Checkpoint = {

@@ -37,6 +37,7 @@ BATCH_SCHEMA = pa.schema(
     ]
 )
 
+ROUTED_EXPERTS = pa.struct([("start", pa.int32()), ("end", pa.int32()), ("form", pa.utf8()), ("rows", pa.binary())])
 TURN_REWARDS = pa.map_(pa.utf8(), pa.list_(pa.float64()))
 # The schema of a batch with rewards turn by turn.
 TURN_BATCH_SCHEMA = pa.schema(
@@ -91,6 +92,8 @@ def write_batch(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema | No
         schema = TURN_BATCH_SCHEMA if any("turns" in r for r in rows) else BATCH_SCHEMA
         if any("teacher_logprobs" in r for r in rows):
             schema = schema.append(pa.field("teacher_logprobs", pa.list_(pa.float32())))
+        if any("routed_experts" in r for r in rows):
+            schema = schema.append(pa.field("routed_experts", pa.list_(ROUTED_EXPERTS)))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_table(pa.Table.from_pylist(rows, schema=schema))

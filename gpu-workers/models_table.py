@@ -156,7 +156,7 @@ def _columns(kind: str, found: Finding) -> list[str]:
     adapted = deviations.lora_gradient is None or deviations.lora_gradient <= TOLERANCE
     return [
         ", ".join(kinds),
-        "yes" if found.experts else "no",
+        "no" if not found.experts else "replayed" if found.replays else "yes",
         " and ".join(shape) or "plain",
         "equal",
         "equal",

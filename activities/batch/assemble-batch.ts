@@ -12,6 +12,7 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { batchMetrics } from './batch-metrics.ts';
 import { askTeacher } from './ask-teacher.ts';
 import { chooseTrials } from './choose-trials.ts';
+import { readExperts } from './routed-experts.ts';
 import { ofTake, type TakeKey } from '../../store/queries/takes.ts';
 import { collectSamples } from './collect-samples.ts';
 import { trainerSettingsOf } from '../../core/run-config/trainer-settings.ts';
@@ -110,9 +111,14 @@ async function writeSamples(
   }
   const metrics = await batchMetrics(deps.db, config, collected);
   const answers = config.teacher && (await askTeacher(config.teacher, samples, signal));
+  const experts = config.enable_router_replay ? await readExperts(deps.db, samples) : null;
   const file = await writeBatch(
     join(deps.home, 'batches'),
-    answers ? samples.map((sample, i) => ({ ...sample, teacherLogprobs: answers[i] })) : samples,
+    samples.map((sample, i) => ({
+      ...sample,
+      ...(answers ? { teacherLogprobs: answers[i] } : {}),
+      ...(experts ? { expertRows: experts[i] } : {}),
+    })),
   );
   return { ...file, samples: samples.length, trials: new Set(samples.map((sample) => sample.trialId)).size, metrics };
 }

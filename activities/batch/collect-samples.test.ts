@@ -8,7 +8,18 @@ import { beforeAll, expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { sealAttempt } from '../../store/queries/seal-attempt.ts';
-import { batches, groups, iterations, policyVersions, runs, trials, type Outcome } from '../../store/schema.ts';
+import {
+  batches,
+  blobs,
+  groups,
+  iterations,
+  policyVersions,
+  runs,
+  trials,
+  type Outcome,
+  type RoutedExperts,
+} from '../../store/schema.ts';
+import { npyOf } from '../../tests/support/fakes/npy.ts';
 import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { assembleBatch, type AssembledBatch } from './assemble-batch.ts';
@@ -16,6 +27,7 @@ import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { batchMetrics } from './batch-metrics.ts';
 import { collectSamples } from './collect-samples.ts';
 import { ScriptedTeacher } from '../../tests/support/fakes/scripted-teacher.ts';
+import { writeBatch } from './write-batch.ts';
 
 const store = useDatabase();
 const config = parseRunConfig({
@@ -196,6 +208,76 @@ test('a batch waits for its teacher, holds the teacher’s answer for each sampl
     expect((await assemble()).step).toEqual(step);
   } finally {
     await teacher.stop();
+    await rm(home, { recursive: true });
+  }
+});
+
+/** Adds a trial of two turns to the batch of iteration 4. Both have the experts of the tokens that are new in them: 300 stands for a large mixture. */
+async function mixtureTrial(trialIndex: number, largest: number): Promise<Buffer> {
+  const trialId = `mixture-${trialIndex}`;
+  await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: 'mixture', trialIndex });
+  const first = npyOf([1, 2, 3, 4, 5].map((expert) => [expert, trialIndex]));
+  const second = Buffer.from(Int32Array.of(6, 0, 7, 0, largest, 0).buffer);
+  const choice = (tokens: number, experts: Pick<RoutedExperts, 'form' | 'start'> & { base64: string }) => ({
+    completionTokenIds: new Int32Array(tokens),
+    logprobs: new Float32Array(tokens),
+    policyVersion: 4,
+    experts,
+  });
+  await recordCalls(store.db, [
+    callRecord({
+      trialId,
+      promptTokenIds: Int32Array.of(1, 2),
+      choice: choice(4, { form: 'npy', start: 0, base64: first.toString('base64') }),
+    }),
+    callRecord({
+      trialId,
+      promptTokenIds: Int32Array.of(1, 2, 0, 0, 0, 0, 9),
+      choice: choice(2, { form: 'int32', start: 5, base64: second.toString('base64') }),
+    }),
+  ]);
+  await sealAttempt(store.db, { trialId, outcome: 'scored', final: true, rewards: { reward: trialIndex } });
+  await store.db.update(trials).set({ batchIteration: 4, batchTake: 1 }).where(eq(trials.id, trialId));
+  return first;
+}
+
+test('with `enable_router_replay` a batch has the experts of each call’s new tokens, in the narrowest integers, but for those that are gone; without it, none', async () => {
+  const home = await mkdtemp(join(tmpdir(), 'trialgate-experts-'));
+  const mixture = { runId: 'run', iteration: 4, take: 1 };
+  const replaying = { ...config, enable_router_replay: true };
+  try {
+    await store.db.update(runs).set({ config: replaying });
+    await store.db.insert(iterations).values({ ...mixture, policyVersion: 4 });
+    await store.db.insert(groups).values({
+      ...{ id: 'mixture', runId: 'run', kind: 'train', iteration: 4, take: 1, ordinal: 0, task: 't', agent: 'a' },
+      ...{ size: 3, policyVersion: 4, batchIteration: 4, batchTake: 1 },
+    });
+    const [first, second] = [await mixtureTrial(0, 8), await mixtureTrial(1, 300)];
+    await mixtureTrial(2, 8);
+    await store.db.delete(blobs).where(eq(blobs.trialId, 'mixture-2'));
+    const { step }: AssembledBatch = await new MockActivityEnvironment().run(
+      assembleBatch({ db: store.db, home }),
+      mixture,
+    );
+    expect(step.trainer.enable_router_replay).toBe(true);
+    const rows = tableFromIPC(await readFile(step.batch_path))
+      .toArray()
+      .map(({ routed_experts: named }) =>
+        [...named].map((each) => ({ ...each.toJSON(), rows: Buffer.from(each.rows) })),
+      );
+    const of = (npy: Buffer, form: string, bytes: Uint8Array) => [
+      { start: 0, end: 5, form: 'npy', rows: npy },
+      { start: 5, end: 8, form, rows: Buffer.from(bytes) },
+    ];
+    expect(rows).toEqual([
+      of(first, 'uint8', Uint8Array.of(6, 0, 7, 0, 8, 0)),
+      of(second, 'uint16', new Uint8Array(Uint16Array.of(6, 0, 7, 0, 300, 0).buffer)),
+      [],
+    ]);
+    const { samples } = await collectSamples(store.db, config, mixture, 4);
+    const { path } = await writeBatch(home, samples);
+    expect(tableFromIPC(await readFile(path)).schema.names).not.toContain('routed_experts');
+  } finally {
     await rm(home, { recursive: true });
   }
 });

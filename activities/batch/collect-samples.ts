@@ -8,6 +8,7 @@ import { readLineage } from '../iteration/lineage.ts';
 import { trialRewardsOf, type TrialRewards } from '../rollout/rewards-of.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { batchOf, ofTake, type TakeKey } from '../../store/queries/takes.ts';
+import { recordedBy } from './routed-experts.ts';
 import type { Sample } from './sample.ts';
 
 export type BatchContents = {
@@ -48,9 +49,13 @@ export async function collectSamples(
     companions.set(trial.groupId, ofGroup);
     const before = collected.samples.length;
     const trainable = await readTrainableCalls(db, { trialId: trial.id, attempt: trial.attempt });
+    const calls = new Map(trainable.map((call) => [call.id, call]));
     for (const sequence of buildSamples(trainable)) {
       const sample = {
         ...sequence,
+        ...(config.enable_router_replay
+          ? { routedExperts: sequence.callIds.flatMap((id) => recordedBy(calls.get(id))) }
+          : {}),
         ...earned,
         groupId: trial.groupId,
         trialId: trial.id,

@@ -1,9 +1,13 @@
 import { tableFromIPC } from 'apache-arrow';
+import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { REPOSITORY } from '../../core/repository.ts';
 import type { Sample } from './sample.ts';
 import { writeBatch } from './write-batch.ts';
 
@@ -90,3 +94,48 @@ test('a batch file has columns for turns and their rewards only when a verifier 
   const without = tableFromIPC(await readFile((await writeBatch(folder, [sample('a')])).path));
   expect(without.schema.names).not.toContain('turns');
 });
+
+const PYTHON = join(REPOSITORY, '.trialgate/venv/bin/python');
+const READ = `
+import json, sys
+from pathlib import Path
+from trialgate_gpu.batch import read_batch
+for sample in read_batch(Path(sys.argv[1]), sys.argv[2], 3):
+    print(json.dumps([[each.start, each.end, each.form, each.rows.hex()] for each in sample.routed_experts or []]))
+`;
+
+test.skipIf(!existsSync(PYTHON))(
+  'the trainer reads of a batch file the experts that each sample’s calls recorded, byte by byte',
+  async () => {
+    const rows = Buffer.from(Array.from({ length: 70_000 }, (_, i) => i % 256));
+    const { path, sha256 } = await writeBatch(folder, [
+      {
+        ...sample('a'),
+        expertRows: [
+          { start: 0, end: 2, form: 'uint8', rows: Uint8Array.of(1, 255) },
+          { start: 2, end: 3, form: 'npy', rows: rows.subarray(1) },
+        ],
+      },
+      { ...sample('b'), expertRows: [] },
+      { ...sample('c'), expertRows: [{ start: 0, end: 3, form: 'uint16', rows }] },
+    ]);
+    const env = { ...process.env, PYTHONPATH: join(REPOSITORY, 'gpu-workers') };
+    const { stdout } = await promisify(execFile)(PYTHON, ['-B', '-c', READ, path, sha256], {
+      env,
+      maxBuffer: 2 ** 24,
+    });
+    expect(
+      stdout
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line)),
+    ).toEqual([
+      [
+        [0, 2, 'uint8', '01ff'],
+        [2, 3, 'npy', rows.toString('hex', 1)],
+      ],
+      [],
+      [[0, 3, 'uint16', rows.toString('hex')]],
+    ]);
+  },
+);

@@ -1,4 +1,5 @@
 import {
+  Binary,
   Field,
   Float32,
   Float64,
@@ -36,6 +37,12 @@ function encode(samples: Sample[]): Uint8Array {
     new Field('value', list(new Float64()), true),
   ]);
   const turnRewards = new Map_(new Field('entries', turnEntry, false), true);
+  const expertRows = new Struct<{ start: Int32; end: Int32; form: Utf8; rows: Binary }>([
+    new Field('start', new Int32(), false),
+    new Field('end', new Int32(), false),
+    new Field('form', new Utf8(), false),
+    new Field('rows', new Binary(), false),
+  ]);
   const hasTurns = samples.some((s) =>
     [s, ...s.companions].some((earned) => Object.keys(earned.turnRewards).length > 0),
   );
@@ -95,6 +102,15 @@ function encode(samples: Sample[]): Uint8Array {
           teacher_logprobs: column(
             list(new Float32()),
             samples.map((s) => s.teacherLogprobs),
+          ),
+        }
+      : {}),
+    // Absent without `enable_router_replay`, and where no call has experts.
+    ...(samples.some((s) => s.expertRows?.length)
+      ? {
+          routed_experts: column(
+            list(expertRows),
+            samples.map((s) => s.expertRows ?? []),
           ),
         }
       : {}),

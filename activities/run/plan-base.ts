@@ -9,7 +9,8 @@ export const planBase =
   (deps: Deps) =>
   async (input: { runId: string }): Promise<LoadBaseInput> => {
     const config = await readRun(deps.db, input.runId);
-    const { model, head_dtype, lora_rank, lora_alpha, target_modules, seed, trainer_server } = config;
+    const { model, head_dtype, lora_rank, lora_alpha, target_modules, enable_router_replay, seed, trainer_server } =
+      config;
     const [fork] = await deps.db
       .select({ checkpoint: policyVersions.checkpoint })
       .from(policyVersions)
@@ -23,6 +24,7 @@ export const planBase =
       lora_rank,
       lora_alpha,
       target_modules,
+      enable_router_replay,
       seed,
       trainer_server,
     };

@@ -94,7 +94,16 @@ test('a deviation that is not finite is said in words', () => {
   };
   const lines = describe({
     ...{ model: 'm', reason: 'why', family: 'llama', architecture: null, parameters: 1, attention: {}, window: null },
-    ...{ experts: null, logit_scale: null, logit_cap: null, tied_head: null, lora: null, vllm: null, not_run: null },
+    ...{
+      experts: null,
+      replays: null,
+      logit_scale: null,
+      logit_cap: null,
+      tied_head: null,
+      lora: null,
+      vllm: null,
+      not_run: null,
+    },
     deviations,
   }).join('\n');
   expect(lines).toContain('differ from those alone by a number that is not finite nats');

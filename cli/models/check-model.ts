@@ -24,6 +24,7 @@ const findingSchema = z.object({
   attention: z.record(z.string(), z.int()).nullable(),
   window: z.int().nullable(),
   experts: z.int().nullable(),
+  replays: z.boolean().nullable(),
   logit_scale: z.number().nullable(),
   logit_cap: z.number().nullable(),
   tied_head: z.boolean().nullable(),
@@ -82,13 +83,13 @@ export function verdict({ model, deviations, not_run }: Pick<Finding, 'model' | 
 
 /** Returns the lines that `check-model` prints about what was found. */
 export function describe(found: Finding): string[] {
-  const { family, architecture, parameters, attention, window, experts, deviations } = found;
+  const { family, architecture, parameters, attention, window, experts, replays, deviations } = found;
   if (family === null || parameters === null || attention === null) return [];
   const layers = Object.entries(attention).map(([kind, count]) => `${count} layers of ${kind}`);
   const rows: [string, string][] = [
     ['family', `${family} (${architecture ?? 'unknown'}), ${parameters.toLocaleString('en-US')} parameters`],
     ['attention', `${layers.join(', ')}${window === null ? '' : `, with a window of ${window} tokens`}`],
-    ['experts', experts === null ? 'none' : `${experts} in a layer`],
+    ['experts', experts === null ? 'none' : `${experts} in a layer, ${replays ? 'with' : 'without'} router replay`],
     ['head', head(found)],
     [
       'LoRA',

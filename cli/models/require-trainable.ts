@@ -16,6 +16,7 @@ type Trained = Pick<
   | 'lora_rank'
   | 'lora_alpha'
   | 'target_modules'
+  | 'enable_router_replay'
   | 'seed'
   | 'max_prompt_length'
   | 'max_response_length'
@@ -43,12 +44,13 @@ export async function requireTrainable(
   const here = livingState(deployment.home);
   const hasGpuWorker = here?.components.some(({ name }) => name === 'gpu-worker') ?? false;
   const { model, trainer_server, lora_rank, lora_alpha, target_modules, seed } = config;
-  const { max_prompt_length, max_response_length } = config;
+  const { max_prompt_length, max_response_length, enable_router_replay } = config;
   const folder = isAbsolute(model) ? model : cachedModel(model, deployment.home);
   if (trainer_server === null ? folder === null || !existsSync(folder) : !hasGpuWorker) return null;
   const ranks = hasGpuWorker ? here?.ranks : null;
   const adapter = { lora_rank, lora_alpha, target_modules, seed };
-  const settings = JSON.stringify({ trainer_server, ...adapter, max_prompt_length, max_response_length });
+  const lengths = { max_prompt_length, max_response_length };
+  const settings = JSON.stringify({ trainer_server, ...adapter, enable_router_replay, ...lengths });
   const command = [
     INSTALLS.python,
     '-m',

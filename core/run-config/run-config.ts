@@ -221,6 +221,8 @@ export const runConfig = z
       if (config.target_modules !== 'all-linear')
         refuse('target_modules', 'with a `trainer_server` it is all-linear: leave it out');
       if (config.head_dtype !== 'model') refuse('head_dtype', 'with a `trainer_server` it is model: leave it out');
+      if (config.enable_router_replay)
+        refuse('enable_router_replay', 'a `trainer_server` replays no experts of an engine: leave it out');
     }
     // A teacher and a trainer server answer for the full distribution at temperature 1, so the policy must sample from its own.
     const judge = config.teacher !== null ? 'teacher' : config.trainer_server !== null ? 'trainer_server' : null;

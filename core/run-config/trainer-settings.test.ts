@@ -84,6 +84,7 @@ test.each([
   [{}, 'lora_rank'],
   [{ lora_rank: 8, sampling: { temperature: 0.7 } }, 'with a `trainer_server`, temperature is 1'],
   [{ lora_rank: 8, head_dtype: 'float32' }, 'head_dtype'],
+  [{ lora_rank: 8, enable_router_replay: true }, 'replays no experts of an engine'],
   [{ lora_rank: 8, trainer_server: { url: 'unix:/server.sock' } }, 'the base URL'],
   [{ lora_rank: 8, trainer_server: { url: 'http://user:key@host:8000' } }, 'without a key'],
 ])('a run file with a trainer server and %j is refused', (given, message) => {

@@ -165,6 +165,13 @@ export const trainerShape = {
     .describe(
       'The linear layers that get an adapter, by the ends of their names, such as `[q_proj, v_proj]`; `all-linear` is all of them but the output head, the experts and routers of a mixture, and `kv_b_proj` of a latent attention ([why](training.md#lora)).',
     ),
+  // The name of prime-rl. verl's `router_replay.mode: R3` is the same.
+  enable_router_replay: z
+    .boolean()
+    .default(false)
+    .describe(
+      'In a mixture of experts, computes each token with the experts that the engine chose for it (R3), weighted by the trainer’s own router. The engines must return them ([router replay](training.md#router-replay)).',
+    ),
   seed: z.int().default(0).describe('Decides the order of tasks, and of a batch’s samples where a step takes several.'),
 };
 

@@ -28,6 +28,7 @@ from .flex import FlexTrie, attend_flex
 from .pack import Block, Pack
 from .pieces import MAX_PADDING, Pieces, cut
 from .prefix import PrefixStates
+from .routing import Routing
 
 NAME = "trialgate_trie"
 HIDDEN = -1e30
@@ -48,6 +49,26 @@ class Bucket:
 
 
 @dataclass(frozen=True)
+class RoutedPass:
+    """A pack's `Routing` on the device. `differs` is [routed layers, nodes]: where a router would choose others."""
+
+    experts: torch.Tensor
+    known: torch.Tensor
+    differs: torch.Tensor
+
+    @staticmethod
+    def of(routing: Routing, device: torch.device) -> RoutedPass:
+        experts, known = (torch.from_numpy(each).to(device) for each in (routing.experts, routing.known))
+        nodes, layers, _ = experts.shape
+        return RoutedPass(experts, known, torch.zeros(layers, nodes, dtype=torch.bool, device=device))
+
+    def counts(self) -> torch.Tensor:
+        """Returns the numbers of tokens, of those with a record, of those that differ in a layer, and of layers."""
+        tokens = self.known.new_full((), len(self.known), dtype=torch.int64)
+        return torch.stack([tokens, self.known.sum(), self.differs.any(0).sum(), self.differs.sum()])
+
+
+@dataclass(frozen=True)
 class Plan:
     """How the attention of one pack is computed.
 
@@ -55,7 +76,8 @@ class Plan:
     has the first node of each sequence and the number of nodes, if its sequences share nothing; else it is None. `trie`
     is there on a GPU, and `buckets` are elsewhere. `depths` are the pack's.
     `prefix` has the keys and values that come before every root; with `is_prefix` this pass computes them. `check` is
-    called once a layer and may raise, so that a step stops soon after its cancellation.
+    called once a layer and may raise, so that a step stops soon after its cancellation. `routed` has the experts that
+    a mixture's routers replay.
     """
 
     depths: np.ndarray
@@ -67,6 +89,7 @@ class Plan:
     is_prefix: bool = False
     trie: FlexTrie | None = None
     starts: torch.Tensor | None = None
+    routed: RoutedPass | None = None
 
     @property
     def depth(self) -> int:
@@ -109,13 +132,14 @@ def make_plan(
     starts = pack.starts
     if starts is not None:
         starts = torch.from_numpy(starts.astype(np.int32)).to(device)
+    routed = None if pack.routing is None else RoutedPass.of(pack.routing, device)
     if has_flex(device):
         before = 0 if pack.prefix is None else len(pack.prefix)
         trie = FlexTrie(pack.depths, before, device)
         nothing = torch.empty(0, dtype=torch.int64, device=device)
-        return Plan(pack.depths, pack.is_chain, [], nothing, check, prefix, is_prefix, trie, starts)
+        return Plan(pack.depths, pack.is_chain, [], nothing, check, prefix, is_prefix, trie, starts, routed)
     buckets, order = _bucketed(pack, device)
-    return Plan(pack.depths, pack.is_chain, buckets, order, check, prefix, is_prefix, starts=starts)
+    return Plan(pack.depths, pack.is_chain, buckets, order, check, prefix, is_prefix, starts=starts, routed=routed)
 
 
 def has_flex(device: torch.device) -> bool:

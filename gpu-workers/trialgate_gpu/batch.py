@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .errors import GpuWorkerError, NotFiniteError
 from .pack import SamplingMask
+from .routing import RecordedRows
 
 COLUMNS = (
     "token_ids",
@@ -30,6 +31,8 @@ SAMPLING_MASK = "sampling_mask"
 TURN_COLUMNS = ("turns", "turn_rewards", "companion_turn_rewards")
 # Only batches of a run with a teacher have this column.
 TEACHER = "teacher_logprobs"
+# Only batches of a run with `enable_router_replay` have this column.
+ROUTED_EXPERTS = "routed_experts"
 NO_VERSION = -1
 NO_TURN = -1
 TurnRewards = dict[str, list[float]]
@@ -49,6 +52,7 @@ class Sample:
     what each turn earned of the reward of the same name; `companion_turn_rewards` has the same for each companion.
 
     `teacher_logprobs` is [tokens], NaN where the teacher was not asked, or None without a teacher.
+    `routed_experts` has what each of its calls recorded of the experts of a mixture, or is None.
     """
 
     token_ids: np.ndarray
@@ -65,6 +69,7 @@ class Sample:
     turn_rewards: TurnRewards = field(default_factory=dict)
     companion_turn_rewards: list[TurnRewards] = field(default_factory=list)
     teacher_logprobs: np.ndarray | None = None
+    routed_experts: list[RecordedRows] | None = None
 
     @property
     def trained_tokens(self) -> int:
@@ -112,6 +117,7 @@ def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
         optional(SAMPLING_MASK),
         *(optional(c) for c in TURN_COLUMNS),
         optional(TEACHER),
+        optional(ROUTED_EXPERTS),
         strict=True,
     )
     return [_sample(path, number, row, parent_version) for number, row in enumerate(rows)]
@@ -140,7 +146,7 @@ def _is_mask_of(masks: SamplingMask, token_ids: np.ndarray) -> bool:
 def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
     token_ids, loss_mask, rollout_logprobs, policy_versions, temperature = row[:5]
     rewards, companions, group_id, trial_id = row[5:9]
-    masks, turns, turn_rewards, companion_turn_rewards, teacher = row[9:]
+    masks, turns, turn_rewards, companion_turn_rewards, teacher, experts = row[9:]
     try:
         sample = Sample(
             np.asarray(token_ids, dtype=np.int64),
@@ -157,6 +163,7 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
             _turn_rewards(turn_rewards),
             [_turn_rewards(companion) for companion in companion_turn_rewards or []],
             None if teacher is None else np.asarray([np.nan if p is None else p for p in teacher], dtype=np.float32),
+            [RecordedRows(**each) for each in experts] if experts else None,
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise _bad(path, f"row {number} has a value of the wrong type ({error})") from error

@@ -27,7 +27,9 @@ from .errors import GpuWorkerError
 from .group.fit import LEAST_TOKENS, Ranks, total_main_memory, what_lacks
 from .lora import Lora, add_adapter
 from .outline import outline
+from .policy import layers_of
 from .progress import Progress
+from .router_replay import RoutedLayers
 from .settings import TrainerServer
 
 REFUSED = 3
@@ -59,7 +61,8 @@ def check_model(
     recompute: bool = False,
     pack_tokens: int | None = None,
 ) -> str | None:
-    """Raises `BadModel` when the trainer does not support the model, `BadSettings` when it lacks a named layer.
+    """Raises `BadModel` when the trainer does not support the model, `BadSettings` when it lacks a named layer,
+    or with `enable_router_replay` routers that can replay an engine's experts.
 
     Raises `DoesNotFit` when `ranks` processes on the device `on` of this machine need more memory than there is.
     Returns a warning when they would for a full pack of `pack_tokens`, or for a call as long as `max_prompt_length` and
@@ -68,6 +71,8 @@ def check_model(
     model = outline(folder)
     if lora := Lora.from_settings(dict(settings)):
         add_adapter(model, lora)
+    if settings.get("enable_router_replay"):
+        RoutedLayers.of(layers_of(model)).require_mixture()
     if on is None:
         return
     if on == "cuda" and torch.cuda.device_count() < ranks:

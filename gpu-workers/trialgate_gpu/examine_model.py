@@ -34,7 +34,8 @@ from .gradient_check import gradient_deviation, sharded_deviation
 from .logit_shape import LogitShape
 from .lora import ALL_LINEAR, Lora, add_adapter
 from .outline import first_sentence, outline
-from .policy import Policy
+from .policy import Policy, layers_of
+from .router_replay import RoutedLayers
 from .self_check import differences, fault_in
 from .small_model import small_config, write_small
 
@@ -77,9 +78,9 @@ class Deviations:
 class Finding:
     """`reason` says why the model cannot be trained. What was not found out is None.
 
-    `attention` has the number of layers of each kind, `lora` the `target_modules` of an adapter, `logit_scale` and
-    `logit_cap` are `LogitShape`'s, `vllm` says whether the vLLM that is installed has the architecture, and `not_run`
-    why there are no deviations.
+    `attention` has the number of layers of each kind, `replays` says whether a mixture's routers can replay an engine's
+    experts, `lora` has the `target_modules` of an adapter, `logit_scale` and `logit_cap` are `LogitShape`'s, `vllm`
+    says whether the vLLM that is installed has the architecture, and `not_run` why there are no deviations.
     """
 
     model: str
@@ -90,6 +91,7 @@ class Finding:
     attention: dict[str, int] | None = None
     window: int | None = None
     experts: int | None = None
+    replays: bool | None = None
     logit_scale: float | None = None
     logit_cap: float | None = None
     tied_head: bool | None = None
@@ -122,6 +124,7 @@ def _describe(model: PreTrainedModel, name: str) -> Finding:
         attention=attention,
         window=getattr(config, "sliding_window", None) if "sliding_attention" in attention else None,
         experts=_experts(config),
+        replays=RoutedLayers.of(layers_of(model)).why_not_replayed is None if _experts(config) else None,
         logit_scale=shape.scale,
         logit_cap=shape.cap,
         tied_head=bool(getattr(config, "tie_word_embeddings", False)),

@@ -18,8 +18,9 @@ from .lora import Lora, write_config
 from .manifest import BASE, base_digest, digest, find_manifest, weights_digest
 from .measure_canary import canary_token_ids, measure_canary
 from .outline import outline
-from .policy import Policy
+from .policy import Policy, layers_of
 from .progress import Progress
+from .router_replay import RoutedLayers
 from .self_check import check_model
 from .tensor_file import sha256_of
 from .train_step import Trainer
@@ -38,7 +39,9 @@ def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> 
     if fork := trainer.world.ask_first(lambda: find_fork(model, request["run_id"], lora)):
         return base_result(model, fork)
     model = find_model(request["model"])
-    outline(model)
+    outlined = outline(model)
+    if request.get("enable_router_replay"):
+        RoutedLayers.of(layers_of(outlined)).require_mixture()
     progress.show("checksum", model=str(model))
     files = {path.name: sha256_of(path) for path in sorted(model.glob("*.safetensors"))}
     of_lora = {"lora": asdict(lora)} if lora else {}

@@ -118,6 +118,7 @@ def optimize(
     begun, waited = time.perf_counter(), world.waiting.seconds
     counted = ModelFlops(state.policy.model)
     state.policy.check = progress.check
+    state.policy.routers.reset()
     learned = {c.sample: c for c in prepared.learned}
     if not learned:
         return tally.metrics(0)
@@ -177,7 +178,8 @@ def optimize(
             tally.norms.append(state.optimizer.step(gradient, settings.optim))
             state.policy.refresh()
     rates = tally.rates(time.perf_counter() - begun, world, world.waiting.seconds - waited)
-    return tally.metrics(len(passes)) | rates | measure_gap(list(learned.values()), proximal, settings)
+    of_routers = state.policy.routers.metrics(world)
+    return tally.metrics(len(passes)) | rates | of_routers | measure_gap(list(learned.values()), proximal, settings)
 
 
 def measure_gap(chains: list[Chain], proximal: Proximal, settings: TrainerSettings) -> dict[str, float]:

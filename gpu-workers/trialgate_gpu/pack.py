@@ -16,6 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
+from .routing import Routing
+
 QUERY_BLOCK = 128
 LEAST_PREFIX = 8
 # A sequence that shares less than this part of the family's prefix begins a new family. Sequences of two prompts often
@@ -28,7 +30,10 @@ SamplingMask = list[np.ndarray | None]
 
 @dataclass(frozen=True)
 class Chain:
-    """The tokens of a sample up to its last trained one. `predictors[i]` is the token that predicts `targets[i]`."""
+    """The tokens of a sample up to its last trained one. `predictors[i]` is the token that predicts `targets[i]`.
+
+    `routing` has the experts that the pass of `inputs` replays, or is None.
+    """
 
     sample: int
     inputs: np.ndarray
@@ -38,6 +43,7 @@ class Chain:
     temperature: float
     advantages: np.ndarray
     sampling_mask: SamplingMask | None = None
+    routing: Routing | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Pack:
     """A trie in the order in which its nodes are computed, and its trained tokens ([tokens] arrays).
 
     `prefix` has the tokens that come before every root and are not nodes of this pack. Packs of one family have the
-    identical array object.
+    identical array object. `routing` is that of the nodes, `prefix_routing` that of the prefix.
     """
 
     token_ids: np.ndarray
@@ -71,6 +77,8 @@ class Pack:
     samples: np.ndarray
     sampling_mask: SamplingMask | None = None
     prefix: np.ndarray | None = None
+    routing: Routing | None = None
+    prefix_routing: Routing | None = None
 
     @property
     def is_chain(self) -> bool:
@@ -216,7 +224,9 @@ def _split(family: Family, max_tokens: int) -> Iterator[Pack]:
 def _build(chains: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -> Pack:
     """Builds a pack. `chains` has each chain with the number of tokens shared with the one before, prefix included."""
     before = 0 if prefix is None else len(prefix)
+    first = chains[0][0]
     tokens: list[np.ndarray] = []
+    routings: list[Routing] = []
     depths: list[np.ndarray] = []
     blocks: list[Block] = []
     trained: list[tuple[np.ndarray, Chain]] = []
@@ -228,6 +238,8 @@ def _build(chains: list[tuple[Chain, int]], prefix: np.ndarray | None = None) ->
         new = item.inputs[shared:]
         path = np.concatenate([path[:shared], np.arange(before + count, before + count + len(new))])
         tokens.append(new)
+        if item.routing is not None:
+            routings.append(item.routing[shared:])
         depths.append(np.arange(shared, shared + len(new)))
         for offset in range(0, len(new), QUERY_BLOCK):
             length = min(QUERY_BLOCK, len(new) - offset)
@@ -246,13 +258,16 @@ def _build(chains: list[tuple[Chain, int]], prefix: np.ndarray | None = None) ->
         np.concatenate([np.full(len(c.targets), c.sample) for _, c in trained]),
         _joined_masks([c for _, c in trained]),
         prefix,
+        Routing.joined(routings) if routings else None,
+        first.routing[:before] if prefix is not None and first.routing is not None else None,
     )
 
 
-def untrained_pack(tokens: np.ndarray) -> Pack:
+def untrained_pack(tokens: np.ndarray, routing: Routing | None = None) -> Pack:
     """Returns a pack of one sequence that predicts nothing."""
     nothing = np.empty(0, np.int64)
-    return _build([(Chain(0, tokens, nothing, nothing, np.empty(0, np.float32), 1.0, np.empty(0)), 0)])
+    alone = Chain(0, tokens, nothing, nothing, np.empty(0, np.float32), 1.0, np.empty(0), routing=routing)
+    return _build([(alone, 0)])
 
 
 def _joined_masks(chains: list[Chain]) -> SamplingMask | None:

@@ -26,6 +26,8 @@ from .lora import Lora, adapter_tensors, add_adapter, peft_name, without_adapter
 from .pack import Pack, untrained_pack
 from .prefix import Prefixes, PrefixStates
 from .recurrent import prepare
+from .router_replay import Routers
+from .routing import Routing
 from .supported import require_supported
 
 
@@ -85,6 +87,7 @@ class Policy:
         if lora is not None:
             add_adapter(source, lora)
         prepare(layers_of(source))
+        self.routers = Routers(layers_of(source))
         trained = {name: p for name, p in source.named_parameters() if p.requires_grad}
         self.names = list(trained)
         self.shapes = {name: p.shape for name, p in trained.items()}
@@ -187,16 +190,17 @@ class Policy:
         if prefixes.is_new(pack.prefix):
             prefixes.end()
             if pack.prefix is not None:
-                prefixes.begin(pack.prefix, self._prefix_states(pack.prefix))
+                prefixes.begin(pack.prefix, self._prefix_states(pack.prefix, pack.prefix_routing))
         return self._forward(pack, make_plan(pack, self.device, lambda: self.check(), prefixes.states))
 
-    def _prefix_states(self, tokens: np.ndarray) -> PrefixStates:
+    def _prefix_states(self, tokens: np.ndarray, routing: Routing | None = None) -> PrefixStates:
         states = PrefixStates()
-        pack = untrained_pack(tokens)
+        pack = untrained_pack(tokens, routing)
         self._forward(pack, make_plan(pack, self.device, lambda: self.check(), states, is_prefix=True))
         return states
 
     def _forward(self, pack: Pack, plan: Plan) -> torch.Tensor:
+        self.routers.begin(plan.routed)
         ids = torch.from_numpy(pack.token_ids).to(self.device).unsqueeze(0)
         depths = torch.from_numpy(pack.depths).to(self.device).unsqueeze(0)
         return self.model.base_model(

@@ -59,12 +59,13 @@ def test_with_keep_trainer_state_all_every_checkpoint_keeps_it_and_the_setting_m
     assert step_key("parent", "batch", one) == step_key("parent", "batch", other)
 
 
-def test_a_step_of_an_earlier_release_whose_settings_lack_keep_trainer_state_is_computed_again(make_run, trainer):
+def test_a_step_of_an_earlier_release_whose_settings_lack_those_that_are_new_is_computed_again(make_run, trainer):
     run = make_run()
     made = steps(run, trainer, 1, save_optimizer_every=2)
     path = made[1] / "manifest.json"
     manifest = json.loads(path.read_text())
-    del manifest["replay"]["trainer"]["keep_trainer_state"]
+    for new in ("keep_trainer_state", "enable_router_replay"):
+        del manifest["replay"]["trainer"][new]
     path.write_text(json.dumps(manifest))
     assert numbers(made, has_state) == []
     made += steps(run, fresh(), 2, made)[2:]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -126,14 +126,18 @@ def prepare(layers: nn.ModuleList) -> None:
         for module in layer.modules():
             if carries_state(module):
                 module.forward = Recurrent(module)
-                layer.forward = partial(_with_plan, layer.forward, module.forward)
+                layer.forward = partial(with_plan, layer.forward, module.forward)
 
 
-def _with_plan(forward: Callable[..., Any], recurrent: Recurrent, *args: Any, **given: Any) -> Any:
+class FollowsPlan(Protocol):
+    plan: Plan | None
+
+
+def with_plan(forward: Callable[..., Any], part: FollowsPlan, *args: Any, **given: Any) -> Any:
     """Runs a model's layer, also when it is computed again. Not every one hands the plan on to its parts."""
-    recurrent.plan = given.get("trie_plan")
+    part.plan = given.get("trie_plan")
     try:
         return forward(*args, **given)
     finally:
         # It holds the states of a prefix, which are not needed after its packs.
-        recurrent.plan = None
+        part.plan = None

@@ -103,6 +103,7 @@ class TrainerSettings:
     lora_rank: int
     lora_alpha: float
     target_modules: str | list[str]
+    enable_router_replay: bool
     teacher: Teacher | None
     trainer_server: TrainerServer | None
 
@@ -117,6 +118,9 @@ class TrainerSettings:
             del shaping[name]
         if self.lora is None:
             del shaping["lora_rank"], shaping["lora_alpha"], shaping["target_modules"]
+        # A step that replays nothing keeps the key that it had before this setting existed.
+        if not self.enable_router_replay:
+            del shaping["enable_router_replay"]
         # A server may move. What it computes with is the model that it was started with.
         server = shaping.pop("trainer_server")
         if server is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from .prepare import prepare
 from .progress import Progress
 from .prune import prune, prune_states
 from .replay import require_same_weights, steps_since_state
+from .router_replay import with_routing
 from .settings import TrainerSettings, parse_settings
 from .version import SKIPPED_METRICS, Skip, skip, step_manifest, step_metrics, step_result
 
@@ -114,7 +116,8 @@ class Trainer:
         with progress.timed("replay"):
             try:
                 # A step that an earlier release made has no settings that are new.
-                settings = parse_settings({"keep_trainer_state": "newest"} | made.replay["trainer"])
+                before = {"keep_trainer_state": "newest", "enable_router_replay": False}
+                settings = parse_settings(before | made.replay["trainer"])
                 # The path in a fork is relative to its folder, which has a link to the batch.
                 batch = made.replay | {"batch_path": folder / made.replay["batch_path"]}
                 self._update(self._state, batch, settings, parent, made.key, progress)
@@ -233,6 +236,9 @@ class Trainer:
         with progress.timed("load_batch"):
             samples = read_batch(Path(batch["batch_path"]), batch["batch_sha256"], parent.version)
             prepared = prepare(samples, settings, parent.version)
+            if settings.enable_router_replay:
+                routed = with_routing(prepared.chains, samples, state.policy.routers.found.require_mixture())
+                prepared = replace(prepared, chains=routed)
             longest = max((len(each.inputs) for each in prepared.learned), default=0)
             self.placement.require_sequence(state.policy, longest)
         self._state_sha256 = None

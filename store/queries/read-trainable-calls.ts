@@ -33,8 +33,8 @@ export async function readTrainableCalls(
       ? versionSpans.flatMap(({ version, start, end }) => new Array<number>(end - start).fill(version))
       : row.policyVersion;
     const samplingMask = packed && unpackMask(packed);
-    return [
-      { id: row.id, turn, promptTokenIds, completionTokenIds, logprobs, samplingMask, policyVersions, temperature },
-    ];
+    const { id, routedExperts } = row;
+    const call = { id, turn, promptTokenIds, completionTokenIds, logprobs, samplingMask, policyVersions, temperature };
+    return [{ ...call, ...(routedExperts ? { routedExperts } : {}) }];
   });
 }

@@ -1,4 +1,5 @@
 import type { SamplingMask } from '../calls/sampling-mask.ts';
+import type { RoutedExperts } from '../schema.ts';
 import { concat, startsWith } from '../../core/token-ids.ts';
 
 /** A call as the samples of its trial need it. */
@@ -15,6 +16,8 @@ export type TrainableCall = {
   /** One for each completion token, or one for all of them; null outside any run. */
   policyVersions: number | null | readonly number[];
   temperature: number;
+  /** The blob with the experts of a mixture that the engine chose for its tokens; absent when the engine did not return them. */
+  routedExperts?: RoutedExperts | null;
 };
 
 /** One trainable token sequence. All arrays by token have its length. */

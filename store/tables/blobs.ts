@@ -2,7 +2,7 @@ import { pgTable, primaryKey, text } from 'drizzle-orm/pg-core';
 import { bytes } from './column-types.ts';
 import { trials } from './trials.ts';
 
-/** Bytes that an engine returned with a reply for the trainer, and that nothing here reads. A trial has each once, by its SHA-256. */
+/** Bytes that an engine returned with a reply for the trainer. A trial has each once, by its SHA-256. */
 export const blobs = pgTable(
   'blobs',
   {

@@ -7,6 +7,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -78,12 +79,24 @@ def several_packs_of_one_prompt():
     return [row(list(range(3, 33)), [5 + i] * 30, i / 4, "g", f"t{i}") for i in range(4)]
 
 
+def with_experts(rows):
+    """Returns the rows with experts that the router of a tiny mixture (2 layers, 2 of 4 experts) would not choose."""
+    made = []
+    for each in rows:
+        ids = np.array(each["token_ids"])[:-1]
+        chosen = np.stack([np.stack([ids % 4, (ids + 1) % 4], -1)] * 2, 1).astype(np.uint8)
+        recorded = {"start": 0, "end": len(ids), "form": "uint8", "rows": chosen.tobytes()}
+        made.append(each | {"routed_experts": [recorded]})
+    return made
+
+
 BATCHES = {
     "a pack for each rank": (two_groups, {}),
     # All packs of the prompt are rank 0's: rank 1 has no trained token.
     "a prompt that several packs share": (several_packs_of_one_prompt, {}),
     # AdamW divides a gradient that is nothing but rounding by its own size, unless eps is larger.
     "several updates": (two_groups, {"ppo_mini_batch_size": 4, "ppo_epochs": 2, "optim": {"lr": 1e-2, "eps": 1e-6}}),
+    "an engine's experts": (lambda: with_experts(several_packs_of_one_prompt()), {"enable_router_replay": True}),
     "an adapter": (two_groups, LORA),
     "an adapter of the last projections, behind a prompt that several packs share": (
         several_packs_of_one_prompt,
@@ -126,6 +139,7 @@ def weights_of(checkpoint):
     [
         ("a pack for each rank", "tied"),
         ("a pack for each rank", "experts"),
+        ("an engine's experts", "experts"),
         ("a prompt that several packs share", "untied"),
         ("several updates", "tied"),
         ("one sample a rank", "untied"),

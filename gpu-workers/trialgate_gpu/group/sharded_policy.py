@@ -32,6 +32,8 @@ from ..pack import Pack, untrained_pack
 from ..policy import Policy, layers_of
 from ..prefix import Prefixes, PrefixStates
 from ..recurrent import prepare
+from ..router_replay import Routers
+from ..routing import Routing
 from ..supported import require_supported
 from .weight_source import WeightSource, weight_source
 from .world import World
@@ -80,6 +82,7 @@ class ShardedPolicy(Policy):
             for each in self.model.parameters():
                 each.data = each.data if each.requires_grad else each.data.to(dtype)
         prepare(layers_of(self.model))
+        self.routers = Routers(layers_of(self.model))
         named = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
         self.names, self.shapes = list(named), {name: parameter.shape for name, parameter in named.items()}
         name_of = {id(parameter): name for name, parameter in named.items()}
@@ -225,11 +228,11 @@ class ShardedPolicy(Policy):
         if prefixes.is_new(pack.prefix):
             prefixes.end()
             if pack.prefix is not None:
-                prefixes.begin(pack.prefix, self._prefix_states(pack.prefix))
+                prefixes.begin(pack.prefix, self._prefix_states(pack.prefix, pack.prefix_routing))
 
-    def _prefix_states(self, tokens: np.ndarray) -> PrefixStates:
+    def _prefix_states(self, tokens: np.ndarray, routing: Routing | None = None) -> PrefixStates:
         states = PrefixStates()
-        pack = untrained_pack(tokens)
+        pack = untrained_pack(tokens, routing)
         plan = make_plan(pack, self.device, lambda: self.check(), states, is_prefix=True)
         output = self.core(lambda: self._forward(pack, plan))
         states.output = output if output.requires_grad else None

@@ -295,6 +295,9 @@ def _adapter_of(given: dict[str, Any], server: TrainerServer) -> Lora:
         raise GpuWorkerError("BadSettings", "with `trainer_server`, `target_modules` is all-linear: leave it out")
     if given.get("head_dtype", "model") != "model":
         raise GpuWorkerError("BadSettings", "with `trainer_server`, `head_dtype` is model: leave it out")
+    if given.get("enable_router_replay"):
+        what = "a trainer server replays no experts of an engine"
+        raise GpuWorkerError("BadSettings", f"{what}: leave `enable_router_replay` out, or `trainer_server`")
     return lora
 
 
