@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { TrialgateClient } from '../../clients/typescript/client.ts';
-import { iterations, replicas, runs } from '../../store/schema.ts';
+import { iterations, replicas, runs, trials } from '../../store/schema.ts';
 import { writeState } from '../supervisor/state.ts';
 import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
 import { resolveConfig } from '../config/resolve.ts';
@@ -19,6 +19,7 @@ import { runWithVersion } from '../../tests/support/scenarios/run-with-version.t
 import { Stage, hold } from '../../tests/histories/stage.ts';
 
 const ADMIN_KEY = 'the admin key';
+const SECRET = 'a secret of sixteen characters';
 const store = useDatabase();
 /** A server of its own, because a gateway uses the namespace that a deployment has. */
 let environment: Awaited<ReturnType<typeof startTemporal>>;
@@ -50,7 +51,7 @@ async function startGateway(
     engines: [engine],
     databaseUrl: store.postgres.url,
     adminKey,
-    secret: 'a secret of sixteen characters',
+    secret: SECRET,
     flags: ['--home', home, '--temporal-address', temporal],
   }).start();
   onTestFinished(() => gateway.kill('SIGTERM'));
@@ -163,12 +164,35 @@ test('a run file that is sent to the gateway is tried as `train` does, says what
     });
     expect(lines.at(-1)).toMatch(/^agents and verifiers (work|were not tried)/);
     await stage.ended('sent');
-    await expect(client.startRun({ file: `${file}network: host\n`, as: 'asked' })).rejects.toMatchObject({
+    await expect(client.startRun({ file: `${file}network: host\n`, as: 'sent' })).rejects.toMatchObject({
       status: 400,
       message: expect.stringMatching(/network: "host" reaches more than a sandbox does.*npx trialgate train FILE/),
     });
   });
   expect((await client.run('sent')).config).toMatchObject({ tasks: [resolve('tasks/train/add')], iterations: 1 });
+  if (!lines.some((line) => line.startsWith('trial '))) return;
+  // A gateway that stops during a try removes the sandbox and starts nothing.
+  engine.fault = 'hang';
+  const stopped = new AbortController();
+  const env = {
+    TRIALGATE_TEMPORAL_ADDRESS: environment.address,
+    TRIALGATE_DATABASE_URL: store.postgres.url,
+    TRIALGATE_GATEWAY_URL: gateway.url,
+    TRIALGATE_SECRET: SECRET,
+    TRIALGATE_HOME: home,
+  };
+  const { startRun } = operateInThread(resolveConfig({ cwd: home, env }).config);
+  const tried: string[] = [];
+  const onLine = (line: string): void => void tried.push(/^trial (try-\w+): /.exec(line)?.[1] ?? '');
+  const cut = startRun({ file, run_id: 'cut' }, onLine, stopped.signal);
+  void until(() => tried.length > 0 && engine.seen.length > 1).then(() => stopped.abort(new Error('it stops')));
+  await expect(cut).rejects.toThrow('it stops');
+  const [trial] = await store.db
+    .select()
+    .from(trials)
+    .where(eq(trials.id, tried[0] ?? ''));
+  expect(trial?.outcome).toBe('cancelled');
+  await expect(client.run('cut')).rejects.toMatchObject({ status: 404 });
 });
 
 test('a gateway whose Temporal is away says so, as the commands do', async () => {
