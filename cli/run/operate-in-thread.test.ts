@@ -169,7 +169,7 @@ test('a run file that is sent to the gateway is tried as `train` does, says what
     await stage.ended('sent');
     await expect(client.startRun({ file: `${file}network: host\n`, as: 'sent' })).rejects.toMatchObject({
       status: 400,
-      message: expect.stringMatching(/^network: .*npx trialgate train FILE/),
+      message: expect.stringMatching(/network: a run file that is sent.*npx trialgate train FILE/),
     });
   });
   expect((await client.run('sent')).config).toMatchObject({ tasks: [resolve('tasks/train/add')], iterations: 1 });
@@ -187,7 +187,7 @@ test('a run file that is sent to the gateway is tried as `train` does, says what
   const { startRun } = operateInThread(resolveConfig({ cwd: home, env }).config);
   const tried: string[] = [];
   const onLine = (line: string): void => void tried.push(/^trial (try-\w+): /.exec(line)?.[1] ?? '');
-  const cut = startRun({ file, run_id: 'cut' }, onLine, stopped.signal);
+  const cut = startRun({ file, run_id: 'cut', as: 'known' }, onLine, stopped.signal);
   void until(() => tried.length > 0 && engine.seen.length > 1).then(() => stopped.abort(new Error('it stops')));
   await expect(cut).rejects.toThrow('it stops');
   const [trial] = await store.db
