@@ -19,6 +19,7 @@ import {
   changeRun,
   recordConversation,
   recordLosses,
+  recordOldRuns,
   recordRun,
   recordUnderWay,
 } from '../tests/support/scenarios/recorded-run.ts';
@@ -632,6 +633,8 @@ test('a run is started from an earlier run’s file, a chosen one or a written o
   const status = view.locator('.start').getByRole('status');
   await status.getByText('WARNING: <img src=x onerror="window.ran=1">␇⟨U+202E⟩').waitFor();
   expect(await start.getAttribute('aria-disabled')).toBe('true');
+  expect(await view.getByLabel('As run').isDisabled()).toBe(true);
+  expect(await view.getByLabel('or from the file').isDisabled()).toBe(true);
   done.resolve();
   await status.getByText('run begun started').waitFor();
   await view.getByRole('row', { name: 'begun' }).waitFor();
@@ -650,7 +653,32 @@ test('a run is started from an earlier run’s file, a chosen one or a written o
     { file: 'model: 7\n', file_name: 'own.yaml' },
   ]);
   await view.getByLabel('or from the file').setInputFiles({ ...file, buffer: Buffer.alloc(500_000) });
-  await status.getByText('own.yaml has more than 400000 bytes').waitFor();
+  await status.getByText('own.yaml has more than 65536 bytes').waitFor();
+  expect(faults).toEqual([]);
+});
+
+test('a run file that is being written, and its check, stay when older runs are shown', async () => {
+  operator = new FakeOperator();
+  onTestFinished(await recordOldRuns(gateway.db, 60));
+  const { view, faults } = await open('/');
+  await view.getByText('Start a run …').click();
+  const editor = view.getByLabel(/^Run file/);
+  await editor.fill('model: m\n');
+  const done = Promise.withResolvers<void>();
+  operator.start = async (_asked, report) => {
+    report('it is tried');
+    await done.promise;
+    return { run_id: 'late', message: 'run late started' };
+  };
+  await view.getByRole('button', { name: 'Check and start' }).click();
+  const status = view.locator('.start').getByRole('status');
+  await status.getByText('it is tried').waitFor();
+  await view.getByRole('button', { name: 'Show older runs' }).click();
+  await view.getByRole('row', { name: 'old-59' }).waitFor();
+  expect(await editor.inputValue()).toBe('model: m\n');
+  expect(await status.getByText('it is tried').count()).toBe(1);
+  done.resolve();
+  await status.getByText('run late started').waitFor();
   expect(faults).toEqual([]);
 });
 

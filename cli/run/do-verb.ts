@@ -10,7 +10,6 @@ import { askRun } from './operate.ts';
 import { pauseRun } from './pause-run.ts';
 import { parseSettings } from './read-run-file.ts';
 import { redoRun } from './redo-run.ts';
-import { knownHere } from './require-known-reach.ts';
 import { resumeRun } from './resume-run.ts';
 
 /** Does what the page asks of a run, as the command of that name does, and returns what the command prints. */
@@ -59,7 +58,7 @@ async function fork(
   const report = (line: string): void => void lines.push(line);
   const settings = file === undefined ? {} : parseSettings(file, 'the settings of the fork');
   const changes = { ...settings, ...(iterations === undefined ? {} : { iterations }) };
-  const options = { relay: connectionsOf(config), report, known: knownHere(config) };
+  const options = { relay: connectionsOf(config), report, isSent: true };
   lines.push(await forkRun(connected, { runId, version }, name, changes, options));
   return { run_id: name, message: lines.join('\n') };
 }

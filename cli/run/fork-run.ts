@@ -12,7 +12,7 @@ import { NO_RELAY, requireForRuns, requireReplicas, requireSameModel } from './c
 import type { DeploymentClients } from './connect.ts';
 import type { Policy } from './name-run.ts';
 import { enginesOf, printRunNotices } from './run-notices.ts';
-import { requireKnownReach, type Known } from './require-known-reach.ts';
+import { requireKnownReach } from './require-known-reach.ts';
 import { startRun } from './start-run.ts';
 
 /**
@@ -21,7 +21,7 @@ import { startRun } from './start-run.ts';
  * @param check if false, the run starts also when an engine has another model, or when no call could be trained on
  * @param relay the way to engines behind relay workers
  * @param report gets the warnings
- * @param known bounds what `changes` may reach, if they came over the network
+ * @param isSent true for `changes` that came over the network, which may not reach more than the run
  * @throws TrialgateError `bad_input`; then no run was made
  */
 export async function forkRun(
@@ -29,7 +29,7 @@ export async function forkRun(
   from: Policy,
   runId: string,
   changes: Record<string, unknown>,
-  { check = true, relay = NO_RELAY, report, known }: Options = {},
+  { check = true, relay = NO_RELAY, report, isSent = false }: Options = {},
 ): Promise<string> {
   requireRunId(runId);
   if ('model' in changes)
@@ -39,7 +39,7 @@ export async function forkRun(
     );
   const base = await readRun(db, from.runId);
   const config = resolvePaths(parseRunConfig(mergeSettings(base, changes), 'the fork'));
-  if (known) requireKnownReach(config, { ...known, base });
+  if (isSent) requireKnownReach(config, { base });
   await checkLoggers(config.loggers);
   await checkRun(config, null);
   const engines = await enginesOf(db, config);
@@ -57,5 +57,5 @@ type Options = {
   check?: boolean;
   relay?: RelayRoute;
   report?: (line: string) => void;
-  known?: Omit<Known, 'base'>;
+  isSent?: boolean;
 };

@@ -2,14 +2,17 @@ import { eq, sql } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
 
-/** Marks the run as paused for so many seconds; null: no more. What the run does does not depend on it, so it may fail. */
-export async function markPaused(db: Database, runId: string, seconds: number | null): Promise<void> {
+/** Marks the run as paused for so many seconds; null: no more. What the run does does not depend on it. Returns false when it failed. */
+export async function markPaused(db: Database, runId: string, seconds: number | null): Promise<boolean> {
   const pausedUntil = seconds === null ? null : sql`now() + make_interval(secs => ${seconds})`;
-  await db
+  return db
     .update(runs)
     .set({ pausedUntil })
     .where(eq(runs.id, runId))
-    .catch(() => {});
+    .then(
+      () => true,
+      () => false,
+    );
 }
 
 /** Marks the run as running before its workflow does, so that a watcher does not see the run's earlier end. */

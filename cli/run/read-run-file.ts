@@ -48,13 +48,24 @@ function valueOf(text: string, path: string): unknown {
     const document = parseDocument(text);
     const [fault] = document.errors;
     if (fault) throw fault;
-    // An alias can name nothing, or too much. The document alone does not have that as a fault.
-    return document.toJS();
+    // An alias can name nothing, too much, or what it is in. The document alone does not have that as a fault.
+    const value: unknown = document.toJS();
+    requireEnd(value, new Set());
+    return value;
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     const isTooDeep = why.startsWith('Maximum call stack size exceeded');
     throw new TrialgateError('bad_input', `${path}: ${isTooDeep ? 'it is nested too deep' : why}`, { cause: error });
   }
+}
+
+/** Refuses a value that contains itself. */
+function requireEnd(value: unknown, outer: Set<object>): void {
+  if (typeof value !== 'object' || value === null) return;
+  if (outer.has(value)) throw new Error('an alias is within what it names: write out what is meant');
+  outer.add(value);
+  for (const each of Object.values(value)) requireEnd(each, outer);
+  outer.delete(value);
 }
 
 async function whyUnread(path: string): Promise<string> {

@@ -1,91 +1,141 @@
-import { mkdir, symlink } from 'node:fs/promises';
+import { symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { z } from 'zod';
 import { resolvePaths } from '../../activities/run/resolve-paths.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
 import { temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
-import { INSTALLS } from '../folders.ts';
-import { requireKnownReach, type Known } from './require-known-reach.ts';
+import { FREE, requireKnownReach, type Known } from './require-known-reach.ts';
 
 const RUN = { model: 'org/model', tasks: ['tasks/train'], iterations: 1 };
-const here: Known = { base: null, home: INSTALLS.root, model: undefined, unsandboxed: false };
 const configOf = (settings: object) => resolvePaths(parseRunConfig({ ...RUN, ...settings }));
 const reach = (settings: object, known: Partial<Known> = {}) =>
-  requireKnownReach(configOf(settings), { ...here, ...known });
+  requireKnownReach(configOf(settings), { base: null, model: RUN.model, ...known });
 const inline = (more: object) => ({ agents: [{ command: ['true'], ...more }] });
+const rows = (more: object) => ({ tasks: [{ rows: 'openai/gsm8k', ...more }], reward: 'exact_match' });
 
 /** What a machine's people alone may name, each with the field of the refusal. */
 const REACHING: [field: string, settings: object][] = [
   ['tasks', { tasks: ['/home/somebody/tasks'] }],
   ['tasks', { tasks: [{ folder: '../elsewhere' }] }],
   ['tasks', { tasks: ['.'] }],
+  ['tasks', { tasks: ['tasks/../examples/gsm8k'] }],
   ['tasks', { tasks: ['.trialgate/cache'] }],
   ['tasks', { tasks: ['tasks/.hidden'] }],
-  ['tasks', { tasks: [{ rows: '/etc/passwd' }], reward: 'exact_match' }],
+  ['tasks', rows({})],
+  ['tasks', rows({ rows: '/etc/passwd' })],
+  ['tasks', rows({ rows: 'examples', split: '../..' })],
+  ['tasks', rows({ name: '../..' })],
   ['evaluation.tasks', { evaluation: { tasks: ['/srv/tasks'] } }],
   ['model', { model: '/etc' }],
-  ['model', { model: '.trialgate' }],
+  ['model', { model: 'other/model' }],
   ['agents', { agents: ['/home/somebody/agent.yaml'] }],
   ['agents', { agents: ['/home/somebody/agent.py:work'] }],
-  ['agents', { agents: ['trialgate.yaml'] }],
+  ['agents', { agents: ['agents/oneshot.yaml'] }],
+  ['agents', { agents: ['oneshot', 'trialgate.yaml'] }],
+  ['agents', inline({})],
+  ['agents', inline({ mounts: { code: 'examples' } })],
   ['agents', inline({ mounts: { keys: '/root/.ssh' } })],
-  ['agents', inline({ python: { requirements: '/etc/shadow' } })],
+  ['agents', inline({ python: { requirements: ['x @ file:///tmp/x'] } })],
+  ['agents', inline({ python: { requirements: ['-r /etc/shadow'] } })],
   ['agents', inline({ python: { venv: '/opt/venv' } })],
-  ['agents', inline({ npm: { package_json: '/home/somebody/package.json' } })],
+  ['agents', inline({ npm: { packages: ['file:/tmp/x'] } })],
+  ['agents', inline({ npm: { package_json: 'web/package.json' } })],
   ['agents', inline({ network: 'host' })],
-  ['agents', inline({ network: ['example.org'] })],
-  ['network', { network: 'host' }],
+  ['network', { ...inline({}), network: 'host' }],
+  ['network', { network: ['example.org'] }],
   ['reward', { reward: '/home/somebody/grade.py:score' }],
   ['reward', { reward: { function: 'exact_match', env: { KEY: '$SECRET' } } }],
-  ['reward', { reward: { function: 'exact_match', network: 'host' } }],
+  ['reward', { reward: { function: 'exact_match', python: { requirements: ['-r /etc/shadow'] } } }],
+  ['reward', { reward: { a: 'numeric', b: { function: 'exact_match', network: 'host' } } }],
+  ['reward', { reward: { function: 'exact_match', options: { column: 'x' } } }],
   ['reward', { reward: 'judge' }],
   ['sandbox', { sandbox: { kind: 'slurm', options: ['--prolog=/tmp/x'] } }],
-  ['sandbox', { verifier_sandbox: { kind: 'kubernetes', context: 'other' } }],
+  ['sandbox', { sandbox: { kind: 'container', image: 'elsewhere/image' } }],
+  ['verifier_sandbox', { verifier_sandbox: { kind: 'kubernetes', context: 'other' } }],
   ['engines', { engines: ['http://169.254.169.254'] }],
+  ['loggers', { loggers: ['csv'] }],
   ['loggers', { loggers: [{ name: 'mlflow', tracking_uri: 'http://elsewhere:5000' }] }],
-  ['loggers', { loggers: [{ name: 'csv', folder: 'tasks/train' }] }],
   ['teacher', { teacher: { url: 'http://elsewhere/v1', model: 'm' } }],
   ['trainer_server', { trainer_server: { url: 'http://elsewhere' }, lora_rank: 8 }],
+  ['chat_template_kwargs', { chat_template_kwargs: { enable_thinking: false } }],
 ];
 
-test.each(REACHING)(
-  'a sent run file may not reach by `%s` what only the machine’s people may name: %j',
-  (field, settings) => {
-    expect(() => reach(settings)).toThrow(new RegExp(`^${field}: .*npx trialgate train FILE`));
-  },
-);
-
-test.each(REACHING)('but it may where an earlier run has the same `%s`: %j', (_field, settings) => {
-  expect(() => reach({ ...settings, iterations: 5 }, { base: configOf(settings) })).not.toThrow();
+test.each(REACHING)('a sent run file may not reach anything by an entry of its own of `%s`: %j', (field, settings) => {
+  // Of an agent within the file the run's network is not asked any more.
+  const refusal = new RegExp(`^(agents|${field}): .*start it once.*npx trialgate train FILE`);
+  expect(() => reach(settings)).toThrow(refusal);
+  // Nor where an earlier run has another one.
+  expect(() => reach(settings, { base: configOf({}) })).toThrow(refusal);
 });
 
-test('a sent run file may name the folders of the project, bundled agents and rewards, installed models, and a sandboxed program', () => {
+test.each(REACHING)('but it may where an earlier run has the same `%s`: %j', (_field, settings) => {
+  const base = configOf(settings);
+  expect(() => reach({ ...settings, iterations: 5, optim: { lr: 1e-5 } }, { base })).not.toThrow();
+  // The record has it as JSON.
+  expect(() => reach(settings, { base: parseRunConfig(JSON.parse(JSON.stringify(base))) })).not.toThrow();
+});
+
+test('an entry of an earlier run that is changed in any part of it is refused', () => {
+  const own = { command: ['work'], mounts: { code: 'examples' }, network: ['example.org'] };
+  const base = configOf({ ...inline(own), ...rows({ split: 'test' }) });
+  expect(() => reach({ ...inline(own), ...rows({ split: 'test' }), seed: 7 }, { base })).not.toThrow();
+  for (const more of [{ env: { A: 'b' } }, { command: ['other'] }, { mounts: { code: '.' } }, { network: 'host' }])
+    expect(() => reach({ ...inline({ ...own, ...more }), ...rows({ split: 'test' }) }, { base })).toThrow(/^agents: /);
+  expect(() => reach({ ...inline(own), ...rows({ split: '../..' }) }, { base })).toThrow(/^tasks: /);
+});
+
+test('what confines the agents of an earlier run is not left out', () => {
+  const own = inline({ network: 'host' });
+  const base = configOf({ ...own, network: 'gateway', sandbox: 'container', verifier_sandbox: 'bubblewrap' });
+  expect(() => requireKnownReach({ ...base, network: null }, { base })).toThrow(/^network: /);
+  expect(() => requireKnownReach({ ...base, sandbox: { kind: 'bubblewrap' } }, { base })).toThrow(/^sandbox: /);
+  expect(() => requireKnownReach({ ...base, verifier_sandbox: null }, { base })).toThrow(/^verifier_sandbox: /);
+  expect(() => requireKnownReach({ ...base, seed: 1 }, { base })).not.toThrow();
+});
+
+test('a sent run file may name bundled agents, tasks and rewards, the deployment’s model, and any number and choice', () => {
   for (const settings of [
-    { model: INSTALLS.smallModel, agents: ['oneshot', 'agents/oneshot.yaml'], evaluation: { tasks: ['tasks/eval'] } },
-    { model: join(REPOSITORY, 'tasks'), tasks: [{ rows: 'openai/gsm8k' }], reward: { a: 'exact_match', b: 'numeric' } },
-    { ...inline({ mounts: { code: 'examples/gsm8k' }, python: { requirements: ['numpy'] } }), loggers: ['csv'] },
-    { sandbox: { kind: 'container', image: 'python:3.12' }, verifier_sandbox: 'bubblewrap' },
+    { agents: ['oneshot', 'repair'], evaluation: { tasks: ['tasks/eval'], samples: 2 }, network: 'gateway' },
+    { tasks: [{ folder: join(REPOSITORY, 'tasks/train/add'), weight: 2 }], reward: { a: 'exact_match', b: 'numeric' } },
+    { objective: 'gspo', sampling: { temperature: { default: 0.7 } }, deadlines: { trial: 60 }, reward: 'math_equal' },
   ])
     expect(() => reach(settings)).not.toThrow();
 });
 
-test('where agents have no sandbox, a sent run file brings no program of its own', () => {
-  const open = { unsandboxed: true };
-  expect(() => reach(inline({}), open)).toThrow(/^agents: /);
-  expect(() => reach({ reward: { function: 'exact_match', python: { requirements: ['x'] } } }, open)).toThrow(
-    /^reward: /,
-  );
-  expect(() => reach({ agents: ['oneshot'], reward: 'exact_match' }, open)).not.toThrow();
-  expect(() => reach(inline({}), { ...open, base: configOf(inline({})) })).not.toThrow();
+test('a task is where its folder really is, whatever link leads there', async () => {
+  await using place = await temporaryHome();
+  const [bundled, elsewhere] = [join(place.home, 'bundled'), join(place.home, 'elsewhere')];
+  await symlink(join(REPOSITORY, 'tasks/train'), bundled);
+  await symlink(join(REPOSITORY, 'examples'), elsewhere);
+  expect(() => reach({ tasks: [bundled] })).not.toThrow();
+  expect(() => reach({ tasks: [elsewhere] })).toThrow(/^tasks: /);
 });
 
-test('a link out of the project does not widen it, nor does a deployment’s folder within it, and the deployment’s own model is known', async () => {
-  await using place = await temporaryHome();
-  await mkdir(join(place.home, 'inside'));
-  await symlink(join(place.home, 'inside'), join(place.home, 'link'));
-  expect(() => reach({ tasks: [join(place.home, 'link')] })).toThrow(/^tasks: /);
-  expect(() => reach({}, { home: join(REPOSITORY, 'tasks') })).toThrow(/^tasks: /);
-  expect(() => reach({}, { home: join(REPOSITORY, 'tasks/train/deployment') })).toThrow(/^tasks: /);
-  expect(() => reach({ model: place.home }, { model: place.home })).not.toThrow();
+test('every setting that may be changed freely is a number, a yes or no, or a choice among names', () => {
+  const { properties = {} } = z.toJSONSchema(z.object(runConfig.shape), { io: 'input', unrepresentable: 'any' });
+  const found = Object.entries(properties)
+    .filter(([name]) => FREE.has(name) || name === 'evaluation')
+    .flatMap(([name, schema]) => textsOf(schema, name))
+    .filter((path) => !path.startsWith('evaluation.tasks'));
+  // A reply ends at these texts; an adapter is for the layers of these names.
+  expect(new Set(found)).toEqual(new Set(['sampling.stop', 'sampling.stop.default', 'target_modules']));
+  for (const name of FREE) expect(properties).toHaveProperty(name);
 });
+
+/** Returns the places of a schema that take any text or any value. */
+function textsOf(schema: z.core.JSONSchema._JSONSchema, path: string): string[] {
+  if (typeof schema === 'boolean') return schema ? [path] : [];
+  const { properties = {}, anyOf = [], prefixItems = [], items, additionalProperties: others, type } = schema;
+  if (schema.enum || schema.const !== undefined || ['number', 'integer', 'boolean', 'null'].includes(`${type}`))
+    return [];
+  const within = [
+    ...Object.entries(properties).flatMap(([name, each]) => textsOf(each, `${path}.${name}`)),
+    ...[...anyOf, ...prefixItems, ...[items ?? []].flat(), ...(others ? [others] : [])].flatMap((each) =>
+      textsOf(each, path),
+    ),
+  ];
+  return type === 'object' || type === 'array' || anyOf.length > 0 ? within : [path];
+}

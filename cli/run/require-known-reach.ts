@@ -1,148 +1,141 @@
-import { realpathSync } from 'node:fs';
-import { basename, dirname, isAbsolute, join, relative, resolve } from 'node:path';
+import { existsSync, realpathSync } from 'node:fs';
+import { join, relative, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { BUNDLED } from '../../activities/reward/bundled.ts';
 import { resolveModel } from '../../activities/run/resolve-paths.ts';
 import { TrialgateError } from '../../core/errors.ts';
-import { isAgentFunction, isAgentPath, type AgentEntry } from '../../core/run-config/agent-file.ts';
-import type { PythonDependencies } from '../../core/run-config/dependencies.ts';
-import { isOwnFunction, rewardFunctions, type Reward } from '../../core/run-config/reward.ts';
+import { isAgentPath } from '../../core/run-config/agent-file.ts';
+import { rewardFunction, rewardFunctions, type RewardFunction } from '../../core/run-config/reward.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
-import type { SandboxSetting } from '../../core/run-config/sandbox.ts';
-import { isRows } from '../../core/run-config/task-source.ts';
+import type { TaskSource } from '../../core/run-config/task-source.ts';
 import { REPOSITORY } from '../../core/repository.ts';
-import type { Deployment } from '../config/schema.ts';
-import { INSTALLS } from '../folders.ts';
-import { livingState } from '../supervisor/state.ts';
-
-/** What a run file reaches of the machines: a path, or a setting that names a program, a host or a variable. */
-type Reach = { field: string; path: string } | { field: string; value: unknown };
 
 export type Known = {
-  /** The settings of an earlier run, which somebody started: what they reach is known. */
+  /** The settings of an earlier run, which somebody started. */
   base: RunConfig | null;
-  home: string;
   /** The model of the deployment's own engine. */
-  model: string | undefined;
-  /** True when agents and installers run as the worker's user. */
-  unsandboxed: boolean;
+  model?: string | undefined;
 };
 
-/** Returns what settings that were sent may reach without an earlier run. The gateway is not told all settings of its deployment. */
-export function knownHere({ home, unsandboxed }: Deployment): Omit<Known, 'base'> {
-  const { model, unsandboxed: isOpen } = livingState(home)?.settings ?? {};
-  return { home, model: typeof model === 'string' ? model : undefined, unsandboxed: unsandboxed || isOpen === true };
-}
+/** The settings that reach nothing of the machine: numbers and choices of the rollout and the trainer. Any other needs an earlier run that has the same. */
+export const FREE: ReadonlySet<string> = new Set([
+  'rollouts',
+  'iterations',
+  'groups_per_iteration',
+  'group_size',
+  'max_staleness',
+  'max_concurrent_groups',
+  'max_concurrent_trials',
+  'group_quorum',
+  'stragglers',
+  'max_stale_stragglers',
+  'over_sampling',
+  'filter_groups',
+  'quarantine_after',
+  'max_prompt_length',
+  'max_response_length',
+  'budgets',
+  'constrained_decoding',
+  'keep_thinking',
+  'sampling',
+  'optim',
+  'objective',
+  'clip_ratio_low',
+  'clip_ratio_high',
+  'clip_ratio_c',
+  'rollout_is',
+  'rollout_is_threshold',
+  'rollout_rs',
+  'rollout_rs_threshold',
+  'loss_agg_mode',
+  'loss_scale_factor',
+  'head_dtype',
+  'norm_adv_by_std_in_grpo',
+  'ppo_epochs',
+  'ppo_mini_batch_size',
+  'reward_weights',
+  'max_skipped_steps',
+  'keep_checkpoints',
+  'keep_interval',
+  'save_optimizer_every',
+  'keep_trainer_state',
+  'lora_rank',
+  'lora_alpha',
+  'target_modules',
+  'seed',
+  'truncated',
+  'timed_out',
+  'agent_error',
+  'max_attempts',
+  'deadlines',
+  'keep_checkpoints_at_end',
+  'min_replicas',
+  'weight_broadcast',
+  'release_engines_after',
+] satisfies (keyof RunConfig)[]);
 
 /**
- * Refuses settings that came over the network and reach more of the machines than what people who work on them have named: the folders
- * of the project, and what an earlier run has. Whoever holds the admin key should not read other files with it, nor run programs outside sandboxes.
+ * Refuses settings that came over the network and that reach the machine or run a program, unless they are bundled or the earlier run has the
+ * same entry. Whoever holds the admin key should not read files with it, nor run programs.
  * @param config with its paths resolved
  * @throws TrialgateError `bad_input` with the first such setting
  */
-export function requireKnownReach(config: RunConfig, { base, home, model, unsandboxed }: Known): void {
-  const known = base ? reachOf(base, true) : [];
-  if (model !== undefined) known.push({ field: 'model', path: resolveModel(model) });
-  for (const reach of reachOf(config, unsandboxed)) {
-    if (known.some((each) => isSame(each, reach))) continue;
-    if ('path' in reach && isOfProject(reach.path, home)) continue;
-    throw new TrialgateError('bad_input', `${reach.field}: ${whyNot(reach)}: ${ELSEWHERE}`);
-  }
+export function requireKnownReach(config: RunConfig, known: Known): void {
+  const before = known.base === null ? [] : entriesOf(known.base, known);
+  const isKnown = ({ field, value }: Entry) => before.some((each) => each.field === field && isSame(each.value, value));
+  const refused = entriesOf(config, known).find((entry) => !entry.isFree && !isKnown(entry));
+  if (refused)
+    throw new TrialgateError(
+      'bad_input',
+      `${refused.field}: a run file that is sent to the gateway may name only what is bundled or what its earlier run has in the same form: start it once from the command line with "npx trialgate train FILE" where the deployment runs, then the page can start runs like it`,
+    );
 }
 
-const isSame = (one: Reach, other: Reach): boolean =>
-  'path' in one && 'path' in other ? one.path === other.path : isDeepStrictEqual(one, other);
+/** A setting, or an entry of one that is a list. */
+type Entry = { field: string; value: unknown; isFree: boolean };
 
-const ELSEWHERE =
-  'start the run where the deployment runs, with "npx trialgate train FILE". A later one can then be started here as that run';
-
-const whyNot = (reach: Reach): string =>
-  'path' in reach
-    ? `${JSON.stringify(reach.path)} is not in a folder of the project, which is all that a run file may name that is sent to the gateway`
-    : `${JSON.stringify(reach.value)} reaches more than a sandbox does, which a run file may not that is sent to the gateway`;
-
-/** @param all true to have also what only a deployment without sandboxes must know */
-function reachOf(config: RunConfig, all: boolean): Reach[] {
-  const { model, network, sandbox, verifier_sandbox: verifier, teacher, trainer_server: server } = config;
-  const found: Reach[] = isAbsolute(model) ? [{ field: 'model', path: model }] : [];
-  const value = (field: string, given: unknown): void => void found.push({ field, value: given });
-  for (const source of config.tasks) found.push(...reachOfTasks('tasks', source, all));
-  for (const source of config.evaluation.tasks) found.push(...reachOfTasks('evaluation.tasks', source, all));
-  for (const entry of config.agents) found.push(...reachOfAgent(entry, all));
-  if (config.reward !== null) found.push(...reachOfReward(config.reward, all));
-  if (network !== null && network !== 'gateway') value('network', network);
-  for (const setting of [sandbox, verifier]) if (setting !== null && !isPlain(setting)) value('sandbox', setting);
-  for (const engine of config.engines) value('engines', engine);
-  for (const logger of config.loggers)
-    if (logger.folder !== undefined || logger.tracking_uri !== undefined || logger.endpoint !== undefined)
-      value('loggers', logger);
-  if (teacher !== null) value('teacher', teacher.url);
-  if (server !== null) value('trainer_server', server);
-  return found;
+function entriesOf(config: RunConfig, { base, model: own }: Known): Entry[] {
+  const { model, tasks, evaluation, agents, reward, network, sandbox, verifier_sandbox: verifier, ...more } = config;
+  const { engines, teacher, trainer_server: server, loggers, ...others } = more;
+  const isFirst = base === null;
+  const entry = (field: string, value: unknown, isFree: boolean): Entry => ({ field, value, isFree });
+  return [
+    entry('model', model, own !== undefined && model === resolveModel(own)),
+    ...tasks.map((each) => entry('tasks', each, isBundledTask(each))),
+    ...evaluation.tasks.map((each) => entry('evaluation.tasks', each, isBundledTask(each))),
+    ...agents.map((each) => entry('agents', each, typeof each === 'string' && !isAgentPath(each))),
+    ...rewardsOf(reward).map((each) => entry('reward', each, isBundledReward(each))),
+    // Without these settings programs reach more than with those that the earlier run may have.
+    entry('network', network, network === 'gateway' || (network === null && isFirst)),
+    entry('sandbox', sandbox, sandbox.kind === 'bubblewrap' && isFirst),
+    entry('verifier_sandbox', verifier, verifier === null && isFirst),
+    entry('engines', engines, engines.length === 0),
+    entry('teacher', teacher, teacher === null),
+    entry('trainer_server', server, server === null),
+    ...loggers.map((each) => entry('loggers', each, false)),
+    ...Object.entries(others).map(([field, value]) => entry(field, value, FREE.has(field))),
+  ];
 }
 
-/** True for a kind's defaults, also with another image. Options of a cluster can start programs beside its sandboxes. */
-const isPlain = (setting: SandboxSetting): boolean =>
-  Object.keys(setting).every((key) => key === 'kind' || (key === 'image' && setting.kind === 'container'));
+const rewardsOf = (reward: RunConfig['reward']): RewardFunction[] =>
+  reward === null ? [] : Object.values(rewardFunctions(reward));
 
-function reachOfTasks(field: string, source: RunConfig['tasks'][number], all: boolean): Reach[] {
-  if (typeof source === 'string') return [{ field, path: source }];
-  if (!isRows(source)) return [{ field, path: source.folder }];
-  const rewards = source.reward === undefined ? [] : reachOfReward(source.reward, all);
-  return [...(isAbsolute(source.rows) ? [{ field, path: source.rows }] : []), ...rewards];
+/** The record has no keys without a value. */
+const isSame = (one: unknown, other: unknown): boolean => isDeepStrictEqual(asRecorded(one), asRecorded(other));
+const asRecorded = (value: unknown): unknown => JSON.parse(JSON.stringify(value ?? null));
+
+/** True for a bundled reward with its defaults, if it reaches no network. */
+const isBundledReward = (given: RewardFunction): boolean =>
+  Object.hasOwn(BUNDLED, given.function) &&
+  BUNDLED[given.function]?.network === undefined &&
+  isSame(given, rewardFunction.parse({ function: given.function }));
+
+/** True for a folder that is really in that of the bundled tasks, and in none that is hidden. */
+function isBundledTask(source: TaskSource): boolean {
+  if (typeof source !== 'string' && !('folder' in source)) return false;
+  const path = typeof source === 'string' ? source : source.folder;
+  const within = relative(realOf(join(REPOSITORY, 'tasks')), realOf(path));
+  return within.split('/').every((part) => !part.startsWith('.'));
 }
 
-function reachOfAgent(entry: AgentEntry, all: boolean): Reach[] {
-  const field = 'agents';
-  if (typeof entry === 'string') return isAgentPath(entry) ? [{ field, path: fileOf(entry) }] : [];
-  const paths = [
-    ...Object.values(entry.mounts),
-    ...(entry.function === undefined ? [] : [fileOf(entry.function)]),
-    ...pathsOf(entry.python),
-    ...(entry.npm?.package_json === undefined ? [] : [entry.npm.package_json]),
-  ].map((path) => ({ field, path }));
-  return all || entry.network !== 'gateway' ? [...paths, { field, value: entry }] : paths;
-}
-
-function reachOfReward(given: Reward, all: boolean): Reach[] {
-  const field = 'reward';
-  return Object.values(rewardFunctions(given)).flatMap((each) => {
-    const paths = [...(isOwnFunction(each.function) ? [fileOf(each.function)] : []), ...pathsOf(each.python)];
-    const readsVariable = Object.values(each.env).some((text) => text.includes('$'));
-    const { network, python } = { ...BUNDLED[each.function], ...each };
-    const isReaching = network === 'host' || readsVariable || (all && python !== undefined);
-    return [...paths.map((path) => ({ field, path })), ...(isReaching ? [{ field, value: each }] : [])];
-  });
-}
-
-const fileOf = (named: string): string => (isAgentFunction(named) ? named.slice(0, named.lastIndexOf(':')) : named);
-
-function pathsOf(python: PythonDependencies | undefined): string[] {
-  const { requirements, pyproject, venv } = python ?? {};
-  return [typeof requirements === 'string' ? requirements : undefined, pyproject, venv].filter(
-    (path) => path !== undefined,
-  );
-}
-
-/** True for what is really in a folder of the project, except hidden ones and the deployment's own, or is an installed model. */
-function isOfProject(path: string, home: string): boolean {
-  const real = realOf(path);
-  if (isWithin(real, realOf(INSTALLS.models))) return true;
-  const [deployment, parts] = [realOf(home), relative(realOf(REPOSITORY), real).split('/')];
-  if (isWithin(real, deployment) || isWithin(deployment, real)) return false;
-  // A file beside the project's folders may have the deployment's settings.
-  const isBelow = parts.length > 1 || !basename(real).includes('.');
-  return isBelow && parts.every((part) => part !== '' && !part.startsWith('.'));
-}
-
-const isWithin = (path: string, folder: string): boolean => path === folder || path.startsWith(`${folder}/`);
-
-/** Returns where a path really leads; of one that does not exist, where it would. */
-function realOf(path: string): string {
-  const whole = resolve(path);
-  try {
-    return realpathSync(whole);
-  } catch {
-    return whole === dirname(whole) ? whole : join(realOf(dirname(whole)), basename(whole));
-  }
-}
+const realOf = (path: string): string => (existsSync(path) ? realpathSync(path) : resolve(path));

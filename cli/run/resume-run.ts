@@ -16,6 +16,8 @@ import { startRescoring } from './rescore-run.ts';
 import { startRun } from './start-run.ts';
 import { updateRun } from './update-run.ts';
 
+const UNNOTED = '. That could not be noted in the record, so the page still shows the pause';
+
 /** What a person reads, and whether there is something left to watch. */
 export type Resumed = { answer: string; goesOn: boolean };
 
@@ -44,9 +46,9 @@ export async function resumeRun(
   if (isRunning) {
     try {
       const answer = await updateRun(client, runId, 'resume');
-      await markPaused(db, runId, null);
+      const isNoted = await markPaused(db, runId, null);
       await unblocked(handle);
-      return { answer: `${answer}${again}`, goesOn: true };
+      return { answer: `${answer}${again}${isNoted ? '' : UNNOTED}`, goesOn: true };
     } catch (error) {
       if (!(error instanceof TrialgateError && error.code === 'not_found')) throw error;
       // The run is ending or has just ended. It can start again once it has closed.

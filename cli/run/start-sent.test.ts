@@ -1,6 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { expect, test } from 'vitest';
+import { TrialgateError } from '../../core/errors.ts';
 import { temporaryDeployment } from '../../tests/support/harness/temporary-deployment.ts';
 import { startSent } from './start-sent.ts';
 import { trainFile } from './train-file.ts';
@@ -16,10 +17,19 @@ test.each([
   ['has a character that is not stored', `${RUN}reward: {function: exact_match, options: {a: "\\0"}}\n`],
   ['is nested without end', `${RUN}seed: ${'['.repeat(100_000)}\n`],
   ['has an alias that names too much', `a: &a [x, x]\nb: &b [*a, *a]\nc: [${'*b, '.repeat(200)}*b]\n`],
+  ['has an alias within what it names', `${RUN}reward: &a {function: exact_match, options: {a: *a}}\n`],
+  ['has an alias of the whole file', '&a {model: *a, tasks: *a}\n'],
   ['names a task that is not there', `${RUN}evaluation: {tasks: [${resolve('tasks/none')}]}\n`],
   ['can be checked, and Temporal is away', RUN],
 ])('a sent run file that %s is refused as `train` refuses it', async (_what, text) => {
-  const { config: deployment, home, remove } = await temporaryDeployment({ TRIALGATE_TEMPORAL_ADDRESS: '127.0.0.1:9' });
+  const {
+    config: deployment,
+    home,
+    remove,
+  } = await temporaryDeployment({
+    TRIALGATE_TEMPORAL_ADDRESS: '127.0.0.1:9',
+    TRIALGATE_MODEL: 'm',
+  });
   const { signal } = new AbortController();
   const said: string[] = [];
   try {
@@ -29,7 +39,7 @@ test.each([
       () => null,
       (error: unknown) => error,
     );
-    expect(refusal).toBeInstanceOf(Error);
+    expect(refusal).toBeInstanceOf(TrialgateError);
     const sent = startSent(deployment, { file: text, file_name: file }, (line) => said.push(line), signal);
     await expect(sent).rejects.toMatchObject({ ...(refusal as object), message: (refusal as Error).message });
     expect(said).toEqual([]);

@@ -333,11 +333,18 @@ class TrialgateClient:
         """Checks the text of a run file and starts its run, as `trialgate train` does.
 
         Yields {"progress": line} while it is checked, and at the end {"run_id", "message"} or {"error"}. `values` are
-        "run_id", "file_name" and "as". When this client goes away, the gateway goes on.
+        "run_id", "file_name" and "as". When this client goes away, the gateway goes on. An answer that was cut before
+        its end raises a ConnectionError: then the run may have started or not.
         """
+        is_done = False
         with self._send("POST", "/runs", body={"file": file, **values}) as reply:
-            for line in reply:
-                yield json.loads(line)
+            for text in reply:
+                # An empty one says that the gateway is still at work.
+                if line := json.loads(text):
+                    is_done = "run_id" in line or "error" in line
+                    yield line
+        if not is_done:
+            raise ConnectionError("the answer was cut: look for the run in the list before you start it again")
 
     def operate(self, run_id: str, verb: str, **values: str | float | bool) -> dict[str, Any]:
         """Does "pause", "resume", "stop", "cancel", "redo" or "fork", as the command of that name does.

@@ -47,7 +47,7 @@ export type RunVerb =
   | { verb: 'redo'; iteration?: number; take?: number }
   /** `file`: settings of a run file in place of the other run's; what it leaves out stays. */
   | { verb: 'fork'; version: number; run_id?: string; iterations?: number; file?: string };
-/** A run to start. `file`: the text of a run file. `as`: an earlier run; the new one may reach what that one reaches. */
+/** A run to start. `file`: the text of a run file. `as`: an earlier run; the new one may have the same entries. */
 export type RunStart = { file: string; file_name?: string; as?: string; run_id?: string };
 /** `progress`: what was done, or a warning. The last line has either the run that was started, or why it was not. */
 export type StartLine = Partial<VerbReply> & {

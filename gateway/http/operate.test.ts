@@ -50,6 +50,7 @@ test.each([
   [{ verb: 'fork', version: 1, settings: { agents: ['/bin/sh'] } }, 400],
   ['{"verb":', 400],
   ['[]', 400],
+  [{ verb: 'fork', version: 1, file: 'x'.repeat(2 ** 16 + 1) }, 400],
   [{ verb: 'fork', version: 1, file: 'x'.repeat(2 ** 19) }, 413],
 ])('a wrong body is refused, and no run is asked: %j', async (body, status) => {
   expect((await ask(body)).status).toBe(status);
@@ -212,6 +213,50 @@ test('an answer that is silent has empty lines, which keep proxies from cutting 
   expect(rest.at(-1)).toEqual({ error: { status: 400, code: 'bad_input', message: 'the agent failed' } });
 });
 
+test('a start that fails when nobody reads its answer any more is in the log', async () => {
+  const done = Promise.withResolvers<never>();
+  const logged: unknown[] = [];
+  const lines = startLines(
+    (report) => {
+      report('it is tried');
+      return done.promise;
+    },
+    { logged: (error) => logged.push(error) },
+  );
+  await lines.next();
+  await lines.return();
+  const failure = new TrialgateError('bad_input', 'the agent failed');
+  done.reject(failure);
+  await eventually(() => logged.length > 0);
+  expect(logged).toEqual([failure]);
+});
+
+test('a gateway that stops ends a start that nobody waits for, and waits until it has ended', async () => {
+  const ended: string[] = [];
+  operator.start = (_asked, report, signal) => {
+    report('it is tried');
+    return new Promise((_resolve, reject) =>
+      signal.addEventListener('abort', () =>
+        setTimeout(() => {
+          ended.push('its sandbox is removed');
+          reject(signal.reason);
+        }, 200),
+      ),
+    );
+  };
+  const left = new AbortController();
+  const { body } = await fetch(`${gateway.gateway.url}/runs`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${ADMIN_KEY}`, 'content-type': 'application/json' },
+    body: '{"file":""}',
+    signal: left.signal,
+  });
+  await body?.getReader().read();
+  left.abort();
+  await gateway.restart({ operateRun, startRun });
+  expect(ended).toEqual(['its sandbox is removed']);
+});
+
 test('one run file is checked at a time, also if nobody waits for the answer', async () => {
   const done = Promise.withResolvers<void>();
   operator.start = async (_asked, report) => {
@@ -243,6 +288,7 @@ test.each([
   [{ file: '', as: '../x' }, 400],
   [{ file: '', run_id: 'a/b' }, 400],
   ['{"file":', 400],
+  [{ file: 'x'.repeat(2 ** 16 + 1) }, 400],
   [{ file: 'x'.repeat(2 ** 19) }, 413],
 ])('a wrong start is refused, and nothing is started: %#', async (body, status) => {
   expect((await start(body)).status).toBe(status);

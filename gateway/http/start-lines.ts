@@ -5,7 +5,7 @@ import type { StartLine, VerbReply } from './openapi/run-schemas.ts';
 const BEAT_MS = 15_000;
 
 type Options = {
-  /** Gets a failure that no other place logs. */
+  /** Gets a failure that no other place logs, or that nobody is told. */
   logged: (error: unknown) => void;
   beatMs?: number;
 };
@@ -33,7 +33,7 @@ export async function* startLines(
       isDone = true;
       more.resolve();
     });
-  let hasBegun = false;
+  let [hasBegun, isTold] = [false, false];
   try {
     for (;;) {
       await more.promise;
@@ -45,12 +45,17 @@ export async function* startLines(
       if (isDone && lines.length === 0) break;
     }
     yield await reply;
+    isTold = true;
   } catch (error) {
     const { status, code, message } = toFailure(error);
+    isTold = !hasBegun || code === 'store_unavailable' || status >= 500;
     if (code === 'store_unavailable' || (hasBegun && status >= 500)) logged(error);
     if (!hasBegun) throw error;
     yield { error: { status, code, message } };
+    isTold = true;
   } finally {
     clearInterval(beat);
+    // The reader has left.
+    if (!isTold) reply.catch(logged);
   }
 }

@@ -43,6 +43,6 @@ export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component 
     },
     readyWithinMs: 60_000,
     stopSignal: 'SIGTERM',
-    stopWithinMs: 15_000,
+    stopWithinMs: 20_000,
   };
 }

@@ -239,7 +239,7 @@ export const OPERATIONS: readonly Operation[] = [
     reply: 'StartLine',
     lines: true,
     failures: {
-      400: 'A field, the body or the run file is invalid, or reaches more than the project’s folders and earlier runs do; the message says why',
+      400: 'A field, the body or the run file is invalid, or names what is neither bundled nor of the earlier run; the message says why',
       ...KEY,
       403: 'Without an admin key: a program of another machine or a web page of another origin sent it',
       404: 'There is no run `as`',

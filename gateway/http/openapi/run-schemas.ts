@@ -100,6 +100,8 @@ export const runDetails = z.object({
   quarantined: z.array(z.object({ task: z.string(), reason: z.string(), at: seconds })),
 });
 
+/** The text of a run file. None needs as much. */
+const runFile = z.string().max(65_536, 'at most 65,536 characters');
 /** The run itself refuses what it cannot do, so that a limit is written once. */
 export const runVerb = z
   .discriminatedUnion('verb', [
@@ -120,8 +122,7 @@ export const runVerb = z
       version: z.int().min(0).describe('The policy version that the new run begins from'),
       run_id: z.string().regex(RUN_ID, 'a name of a run').optional().describe('The name of the new run'),
       iterations: z.int().min(1).optional().describe('As many as the other run’s if absent'),
-      file: z
-        .string()
+      file: runFile
         .optional()
         .describe('Settings of a run file as YAML or JSON, in place of the other run’s; what it leaves out stays'),
     }),
@@ -135,13 +136,13 @@ const fileName = z
   .regex(/^\P{C}+$/u, 'a file’s name without control characters');
 export const runStart = z
   .strictObject({
-    file: z.string().describe('The text of a run file, YAML or JSON'),
+    file: runFile.describe('The text of a run file, YAML or JSON'),
     file_name: fileName.optional().describe('What messages call the file, and the default name of the run'),
     as: z
       .string()
       .regex(RUN_ID, 'a name of a run')
       .optional()
-      .describe('An earlier run: the new one may reach what that one reaches'),
+      .describe('An earlier run: the new one may have the same entries'),
     run_id: z.string().regex(RUN_ID, 'a name of a run').optional().describe('The name of the new run'),
   })
   .describe('A run to start, as `npx trialgate train FILE` does');

@@ -114,13 +114,25 @@ function portError(error: Error, host: string, port: number): Error {
   });
 }
 
-/** Takes no new calls. Those under way get `drainMs`, and are then cut and recorded as failed. */
-export async function stopServer(server: ServerType, stopping: AbortController, drainMs: number): Promise<void> {
+/** What is ended may have a sandbox to remove. Its answer says so while its connection is there. */
+const END_MS = 6_000;
+
+/** Takes no new calls. Those under way get `drainMs`, and are then cut and recorded as failed. What `settled` waits for gets as long, and is then ended. */
+export async function stopServer(
+  server: ServerType,
+  stopping: AbortController,
+  { drainMs, settled }: { drainMs: number; settled: () => Promise<void> },
+): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  const timer = setTimeout(() => {
+  const ended = Promise.withResolvers<void>();
+  const timer = setTimeout(async () => {
     stopping.abort();
+    setTimeout(ended.resolve, END_MS).unref();
+    await Promise.race([settled(), ended.promise]);
     setTimeout(() => (server as Server).closeAllConnections(), 1_000).unref();
   }, drainMs);
   await closed;
+  // Whoever asked may have left.
+  await Promise.race([settled(), ended.promise]);
   clearTimeout(timer);
 }

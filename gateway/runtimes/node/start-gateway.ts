@@ -53,6 +53,7 @@ import { sleep } from '../../../core/sleep.ts';
 import { ConversationMemory } from '../../conversations/conversation-memory.ts';
 import { Conversations } from '../../conversations/conversations.ts';
 import { Trials } from '../../record/trials.ts';
+import { UnderWay } from './under-way.ts';
 
 export type NodeGatewayOptions = DiscoveryOptions & {
   host: string;
@@ -131,6 +132,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   // It connects when it is first asked.
   const reader = openDatabase(options.databaseUrl, { settings: READER, maxConnections: READERS.reading });
   const stopping = new AbortController();
+  const underWay = new UnderWay();
   const workers =
     own === undefined && urls.includes(RELAY)
       ? new RelayWorkers({ db, log, secret, graceMs: options.relayGraceMs })
@@ -215,8 +217,8 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     reader,
     readGate: new ReadGate(READERS),
     runEvents,
-    operateRun: options.operateRun,
-    startRun: options.startRun,
+    operateRun: options.operateRun && underWay.follow(options.operateRun),
+    startRun: options.startRun && underWay.follow(options.startRun),
     stopping: stopping.signal,
   });
   const workerSockets = own === undefined ? new WorkerSockets({ adminKey, hub: workers?.hub ?? null }) : null;
@@ -247,7 +249,9 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
       let isClosed = false;
       // They would last as long as their pages are open.
       runEvents.close();
-      const closed = stopServer(server, stopping, drainMs).finally(() => (isClosed = true));
+      const closed = stopServer(server, stopping, { drainMs, settled: () => underWay.settled() }).finally(
+        () => (isClosed = true),
+      );
       await Promise.all([closed, workerSockets?.closeAfter(server, () => isClosed), lane?.close()]);
       await Promise.race([workers?.close(), sleep(settings.storeWaitMs)]);
       await Promise.race([

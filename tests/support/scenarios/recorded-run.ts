@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm';
+import { eq, inArray } from 'drizzle-orm';
 import { openAttempt } from '../../../store/queries/open-attempt.ts';
 import { recordOutput } from '../../../store/queries/outputs.ts';
 import { recordCalls } from '../../../store/queries/record-calls.ts';
@@ -21,6 +21,14 @@ import type { Base } from '../../../store/calls/shorten.ts';
 import { callRecord } from './call-record.ts';
 
 type Shape = { iterations: number; groups: number; size: number };
+
+/** Records runs older than all others, `old-0` and so on, without anything of them. Returns what removes them. */
+export async function recordOldRuns(db: Database, count: number): Promise<() => Promise<void>> {
+  const all = Array.from({ length: count }, (_, index) => ({ id: `old-${index}`, config: {}, createdAt: new Date(0) }));
+  await db.insert(runs).values(all);
+  const ids = all.map(({ id }) => id);
+  return async () => void (await db.delete(runs).where(inArray(runs.id, ids)));
+}
 
 /** Changes the row of a run, as its workflow or a command does. */
 export async function changeRun(

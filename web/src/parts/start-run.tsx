@@ -7,8 +7,8 @@ import { Choice } from './choice.tsx';
 import { runPath } from './crumbs.tsx';
 import { Recorded } from './recorded.tsx';
 
-/** The gateway takes half a MiB with the JSON around it. */
-const MOST_BYTES = 400_000;
+/** The gateway takes no longer file. */
+const MOST_BYTES = 65_536;
 
 /** `lines`: what the gateway has done of the start so far. */
 type State = { isBusy: boolean; lines: string[]; said: string; isRefused: boolean; started: string | null };
@@ -51,7 +51,10 @@ export function StartRun({ runs, onStart }: Props) {
     }
   };
   const chooseRun = (runId: string): void => {
-    if (runId === '') return void setAs('');
+    if (runId === '') {
+      choice.current++;
+      return setAs('');
+    }
     void fill(async () => settingsOf((await client.run(runId)).config), { as: runId, fileName: null });
   };
   const chooseFile = (file: File): void =>
@@ -65,6 +68,7 @@ export function StartRun({ runs, onStart }: Props) {
   const start = async (): Promise<void> => {
     if (isAsked.current) return;
     isAsked.current = true;
+    choice.current++;
     setState({ ...NOTHING, isBusy: true });
     const onProgress = (line: string): void => setState((before) => ({ ...before, lines: [...before.lines, line] }));
     const asked: RunStart = {
@@ -99,11 +103,13 @@ export function StartRun({ runs, onStart }: Props) {
             names={{ '': 'no earlier one', ...Object.fromEntries(runs.map((id) => [id, id])) }}
             chosen={as}
             onChoose={chooseRun}
+            isDisabled={state.isBusy}
           />
           <label>
             or from the file{' '}
             <input
               type="file"
+              disabled={state.isBusy}
               accept=".yaml,.yml,.json"
               onChange={({ target }) => {
                 const [file] = target.files ?? [];
@@ -122,7 +128,10 @@ export function StartRun({ runs, onStart }: Props) {
           rows={14}
           value={text}
           placeholder={'model: SmolLM2-135M-Instruct\ntasks: [tasks/train]\niterations: 3'}
-          onChange={(event) => setText(event.target.value)}
+          onChange={(event) => {
+            choice.current++;
+            setText(event.target.value);
+          }}
         />
         <div className="line tools">
           <label>
@@ -135,8 +144,9 @@ export function StartRun({ runs, onStart }: Props) {
         </div>
       </form>
       <p className="hint">
-        Relative paths are those of a file in the project’s folder, where the deployment runs. A file may name what is
-        there, and what the earlier run has; anything else needs <code>npx trialgate train FILE</code> once.
+        Relative paths are those of a file in the project’s folder, where the deployment runs. A file may change numbers
+        and choices, and name what is bundled or what the earlier run has; anything else needs{' '}
+        <code>npx trialgate train FILE</code> once.
       </p>
       <div role="status">
         {(state.isBusy || state.lines.length > 0) && (

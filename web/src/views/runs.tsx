@@ -20,20 +20,22 @@ export function RunsView() {
     key: `runs ${limit}`,
     ask: (client, _before: RunList | null, signal) => readRuns(client, limit, signal),
   });
+  // What a person has typed stays while a longer list is awaited.
+  const [last, setLast] = useState<RunList | null>(null);
+  if (answer.value !== null && answer.value !== last) setLast(answer.value);
   useTitle('Runs');
   return (
     <>
       <h1>Runs</h1>
+      {last?.is_operable === true && <StartRun runs={last.runs.map(({ run_id: id }) => id)} onStart={answer.refresh} />}
+      {last?.is_operable === false && (
+        <p className="hint">
+          A run begins from a run file: <code>npx trialgate train FILE</code> where the deployment runs.
+        </p>
+      )}
       <ShowAnswer answer={answer}>
-        {({ runs, next_cursor: more, is_operable: isOperable }) => (
+        {({ runs, next_cursor: more }) => (
           <>
-            {isOperable ? (
-              <StartRun runs={runs.map(({ run_id: id }) => id)} onStart={answer.refresh} />
-            ) : (
-              <p className="hint">
-                A run begins from a run file: <code>npx trialgate train FILE</code> where the deployment runs.
-              </p>
-            )}
             {runs.length === 0 ? (
               <p>No runs yet.</p>
             ) : (
