@@ -95,12 +95,20 @@ test('a batch file has columns for turns and their rewards only when a verifier 
   expect(without.schema.names).not.toContain('turns');
 });
 
+test('a batch that was made for router replay has a column of experts also where no call has any, by which the trainer knows it', async () => {
+  const { path } = await writeBatch(folder, [{ ...sample('a'), expertRows: [] }]);
+  const table = tableFromIPC(await readFile(path));
+  expect([...table.get(0)?.toJSON()['routed_experts']]).toEqual([]);
+  const without = tableFromIPC(await readFile((await writeBatch(folder, [sample('a')])).path));
+  expect(without.schema.names).not.toContain('routed_experts');
+});
+
 const PYTHON = join(REPOSITORY, '.trialgate/venv/bin/python');
 const READ = `
 import json, sys
 from pathlib import Path
 from trialgate_gpu.batch import read_batch
-for sample in read_batch(Path(sys.argv[1]), sys.argv[2], 3):
+for sample in read_batch(Path(sys.argv[1]), sys.argv[2], 3, with_experts=True):
     print(json.dumps([[each.start, each.end, each.form, each.rows.hex()] for each in sample.routed_experts or []]))
 `;
 

@@ -105,8 +105,8 @@ function encode(samples: Sample[]): Uint8Array {
           ),
         }
       : {}),
-    // Absent without `enable_router_replay`, and where no call has experts.
-    ...(samples.some((s) => s.expertRows?.length)
+    // A batch is made for router replay if it has this column, also where no call has experts.
+    ...(samples.some((s) => s.expertRows)
       ? {
           routed_experts: column(
             list(expertRows),

@@ -21,10 +21,10 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from .attention import Plan, RoutedPass
-from .batch import Sample
 from .errors import GpuWorkerError
 from .group.world import World
 from .pack import Chain, shared_prefix
+from .prepare import PreparedBatch
 from .recurrent import with_plan
 from .routing import Mixture, read_routing
 
@@ -185,18 +185,17 @@ class Routers:
         }
 
 
-def with_routing(chains: list[Chain], samples: list[Sample], mixture: Mixture) -> list[Chain]:
-    """Returns the chains with the experts that the record has for their tokens.
+def with_routing(prepared: PreparedBatch, mixture: Mixture) -> PreparedBatch:
+    """Returns the batch with the experts that the record has for the tokens of its chains, and without the record.
 
-    Raises `BadBatch` when no sample has any, or when a sample has some that are not of this model.
+    A batch that was not made for router replay is returned without any. Raises `BadBatch` when a batch that was has
+    none of use for any token, or some that are not of this model.
     """
-    if all(sample.routed_experts is None for sample in samples):
-        what = "`enable_router_replay` is set, but no call of the batch has its experts (`routed_experts`)"
-        how = "start the engines with `--enable-return-routed-experts` and redo the iteration"
-        raise GpuWorkerError("BadBatch", f"{what}: {how}, or set `enable_router_replay` to false")
+    if all(sample.routed_experts is None for sample in prepared.samples):
+        return replace(prepared, metrics=prepared.metrics | {"router_replay/replayed_fraction": 0.0})
     made = []
-    for each in chains:
-        sample = samples[each.sample]
+    for each in prepared.chains:
+        sample = prepared.samples[each.sample]
         try:
             routing = read_routing(sample.routed_experts or (), len(each.inputs), mixture)
         except ValueError as error:
@@ -204,8 +203,12 @@ def with_routing(chains: list[Chain], samples: list[Sample], mixture: Mixture) -
             how = "set `enable_router_replay` to false, or serve the run's model and redo the iteration"
             raise GpuWorkerError("BadBatch", f"{what}; {how}") from error
         made.append(replace(each, routing=routing))
+    if not any(each.routing.known.any() for each in made):
+        what = "`enable_router_replay` is set, but the engines returned usable experts (`routed_experts`) for no token"
+        how = "start them with `--enable-return-routed-experts` and redo the iteration"
+        raise GpuWorkerError("BadBatch", f"{what} of the batch: {how}, or set `enable_router_replay` to false")
     share_routing(made)
-    return made
+    return replace(prepared, chains=made, samples=[replace(each, routed_experts=None) for each in prepared.samples])
 
 
 def share_routing(chains: list[Chain]) -> None:

@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from conftest import row
+from conftest import row, write_batch
 
 from . import router_replay
+from .batch import read_batch
 from .check_trainer import check_model
 from .errors import GpuWorkerError
 from .families_test import EXPERTS, TRAINED, make
@@ -21,9 +22,11 @@ from .group.world import World
 from .pack import chain, make_packs
 from .policy import Policy
 from .prefix import Prefixes
+from .prepare import prepare
 from .progress import Progress
-from .router_replay import PROVEN, share_routing
+from .router_replay import PROVEN, share_routing, with_routing
 from .routing import Mixture, RecordedRows, Routing, read_routing
+from .settings import parse_settings
 from .train_step import Trainer
 
 CPU = torch.device("cpu")
@@ -335,6 +338,14 @@ def batch_of(form="uint8", experts=4):
     ]
 
 
+def without_a_choice(rows):
+    named = [each["routed_experts"][0] for each in rows]
+    return [
+        row | {"routed_experts": [each | {"rows": bytes(len(each["rows"]))}]}
+        for row, each in zip(rows, named, strict=True)
+    ]
+
+
 @pytest.fixture
 def run(make_run, tmp_path):
     made = make_run()
@@ -363,10 +374,36 @@ def test_a_step_replays_the_experts_of_its_batch_whatever_form_they_have_and_wit
     assert step(one_lacks, enable_router_replay=True)["router_replay/replayed_fraction"] == pytest.approx(15 / 17)
 
 
+def test_a_batch_that_was_not_made_for_replay_is_trained_without_it_also_when_the_setting_is_on(run):
+    trainer = Trainer(CPU, 64)
+    base = run.base(trainer)["checkpoint"]
+
+    def metrics(rows, setting):
+        return trainer.train_step(run.request(base, rows, enable_router_replay=setting), Progress())["metrics"]
+
+    older = [{name: value for name, value in each.items() if name != "routed_experts"} for each in batch_of()]
+    without, asked = metrics(older, False), metrics(older, True)
+    assert asked["actor/grad_norm"] == without["actor/grad_norm"]
+    assert {name: value for name, value in asked.items() if name.startswith("router_replay/")} == {
+        "router_replay/replayed_fraction": 0
+    }
+
+
+def test_the_record_is_read_only_for_a_replay_and_is_dropped_when_the_routing_is_built(run, tmp_path):
+    settings = parse_settings(run.request(tmp_path, batch_of(), enable_router_replay=True)["trainer"])
+    path, sha256 = write_batch(tmp_path, batch_of())
+    assert all(each.routed_experts is None for each in read_batch(path, sha256, 0))
+    prepared = prepare(read_batch(path, sha256, 0, with_experts=True), settings, 0)
+    routed = with_routing(prepared, Mixture(2, (0, 1), 4, 2))
+    assert all(each.routing.known.all() for each in routed.chains)
+    assert all(each.routed_experts is None for each in routed.samples)
+
+
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
-        ([each | {"routed_experts": []} for each in batch_of()], "no call of the batch has its experts"),
+        ([each | {"routed_experts": []} for each in batch_of()], "returned usable experts .* for no token"),
+        (without_a_choice(batch_of()), "returned usable experts .* for no token"),
         (batch_of(experts=9), "of trial t0 are not of this model: they name expert 8, and the model has 4"),
     ],
 )
