@@ -232,6 +232,12 @@ def test_layers_that_are_computed_again_and_layers_that_fsdp_divides_replay_the_
         sharded = ShardedPolicy(folder, CPU, World(), torch.float32)
         found, _ = packed(sharded, routings, *SEVERAL)
         gradients = sharded.gradients()
+        assert sharded.routers.metrics(World())["router/max_vio/max"] > 0
+        sharded.routers.reset()
+        sharded.idle(backward=True)
+        sharded.idle_prefix().backward()
+        # What a rank computes only to take part in others' passes is no load.
+        assert sharded.routers.metrics(World()) == {}
     finally:
         dist.destroy_process_group()
     assert largest(found, wanted) <= 1e-5
@@ -263,6 +269,11 @@ MIXTURE = Mixture(layers=3, routed=(1, 2), experts=300, top_k=2)
 ROWS = np.array([[[0, 0], [5, 6], [7, 8]], [[0, 0], [1, 0], [299, 2]]])
 
 
+def npy_with_header(header):
+    written = header.encode()
+    return b"\x93NUMPY\x01\x00" + len(written).to_bytes(2, "little") + written
+
+
 def npy(rows):
     file = io.BytesIO()
     np.save(file, rows)
@@ -279,7 +290,8 @@ def npy(rows):
     ],
 )
 def test_rows_are_read_in_every_form_and_only_those_of_layers_with_experts_count(form, rows):
-    found = read_routing([RecordedRows(1, 3, form, rows)], 5, MIXTURE)
+    found, left_out = read_routing([RecordedRows(1, 3, form, rows)], 5, MIXTURE)
+    assert left_out == 0
     assert found.known.tolist() == [False, True, True, False, False]
     assert found.experts[1:3].tolist() == ROWS[:, 1:].tolist()
 
@@ -292,7 +304,7 @@ def test_a_token_keeps_the_row_of_the_first_call_that_has_it_and_a_row_that_name
         RecordedRows(1, 3, "int32", ROWS.astype("<i4").tobytes()),
         RecordedRows(2, 5, "uint8", later.astype("<u1").tobytes()),
     ]
-    found = read_routing(recorded, 4, MIXTURE)
+    found, _ = read_routing(recorded, 4, MIXTURE)
     assert found.known.tolist() == [False, True, True, True]
     assert found.experts[1:, 0].tolist() == [[5, 6], [1, 0], [9, 10]]
 
@@ -301,7 +313,9 @@ def test_a_token_keeps_the_row_of_the_first_call_that_has_it_and_a_row_that_name
     ("form", "rows", "match"),
     [
         ("npy", npy(ROWS[:, :2].astype(np.uint8)), r"uint8 \[2, 2, 2\] instead of integers \[2, 3, 2\]"),
-        ("npy", npy(ROWS[:1].astype(np.uint8)), r"\[1, 3, 2\] instead of integers \[2, 3, 2\]"),
+        ("npy", npy_with_header("{'descr': [], 'fortran_order': False, 'shape': (None, 3, 2)}"), "no file|descr|shape"),
+        ("npy", npy_with_header("(" * 9000), "no file|parse"),
+        ("npy", npy_with_header("{[]: 1}"), "no file of NumPy's"),
         ("npy", npy(ROWS.astype(np.float32)), "float32"),
         ("npy", npy(ROWS.astype(np.uint16))[:-1], "buffer"),
         ("npy", b"no file", "magic"),
@@ -316,6 +330,22 @@ def test_a_token_keeps_the_row_of_the_first_call_that_has_it_and_a_row_that_name
 def test_rows_that_are_not_of_the_model_are_refused_with_what_they_are(form, rows, match):
     with pytest.raises(ValueError, match=match):
         read_routing([RecordedRows(1, 3, form, rows)], 5, MIXTURE)
+
+
+@pytest.mark.parametrize(
+    ("form", "rows"),
+    [("npy", npy(ROWS[:1].astype(np.uint8))), ("uint16", ROWS[:1].astype("<u2").tobytes()), ("int32", b"")],
+)
+def test_a_call_with_another_number_of_rows_than_tokens_is_left_out_and_counted(form, rows):
+    whole = RecordedRows(3, 5, "int32", ROWS.astype("<i4").tobytes())
+    found, left_out = read_routing([RecordedRows(1, 3, form, rows), whole], 5, MIXTURE)
+    assert (found.known.tolist(), left_out) == ([False, False, False, True, True], 1)
+
+
+def test_with_one_expert_a_token_a_row_of_zeros_in_all_layers_with_experts_is_unknown():
+    rows = np.array([[[5], [0], [0]], [[5], [0], [1]]], np.uint8)
+    found, _ = read_routing([RecordedRows(0, 2, "uint8", rows.tobytes())], 2, Mixture(3, (1, 2), 8, 1))
+    assert found.known.tolist() == [False, True]
 
 
 def recorded_rows(prompt, reply, group, trial, reward, form="uint8", experts=4):
@@ -343,6 +373,12 @@ def without_a_choice(rows):
     return [
         row | {"routed_experts": [each | {"rows": bytes(len(each["rows"]))}]}
         for row, each in zip(rows, named, strict=True)
+    ]
+
+
+def one_row_short(rows):
+    return [
+        row | {"routed_experts": [each | {"rows": each["rows"][:-4]} for each in row["routed_experts"]]} for row in rows
     ]
 
 
@@ -404,6 +440,7 @@ def test_the_record_is_read_only_for_a_replay_and_is_dropped_when_the_routing_is
     [
         ([each | {"routed_experts": []} for each in batch_of()], "returned usable experts .* for no token"),
         (without_a_choice(batch_of()), "returned usable experts .* for no token"),
+        (one_row_short(batch_of()), r"for no token \(2 calls have another number of rows"),
         (batch_of(experts=9), "of trial t0 are not of this model: they name expert 8, and the model has 4"),
     ],
 )
