@@ -19,6 +19,7 @@ from .families_test import EXPERTS, TRAINED, make
 from .group.placement import recompute_layers
 from .group.sharded_policy import ShardedPolicy
 from .group.world import World
+from .lora import Lora
 from .pack import chain, make_packs
 from .policy import Policy
 from .prefix import Prefixes
@@ -186,11 +187,18 @@ def difference(found, wanted):
 ONE, SEVERAL = (0, 1 << 30), (15, 10)
 
 
-@pytest.mark.parametrize(
-    ("name", "packs"), [*((name, SEVERAL) for name in KIND_OF), *((KINDS[kind][0], ONE) for kind in KINDS)]
-)
-def test_a_replayed_pass_gives_the_log_probabilities_and_the_gradient_of_a_plain_reference(name, packs, tmp_path):
-    policy = Policy(make(tmp_path, name, MADE[name]), CPU, torch.float32)
+CASES = [(name, SEVERAL, None) for name in KIND_OF]
+CASES += [(names[0], ONE, None) for names in KINDS.values()]
+CASES += [("qwen3_moe", SEVERAL, Lora(4, 8.0, "all-linear", 0))]
+
+
+@pytest.mark.parametrize(("name", "packs", "lora"), CASES)
+def test_a_replayed_pass_gives_the_log_probabilities_and_the_gradient_of_a_plain_reference(name, packs, lora, tmp_path):
+    policy = Policy(make(tmp_path, name, MADE[name]), CPU, torch.float32, lora)
+    if lora is not None:
+        # A new adapter changes nothing, and half of its gradient is 0.
+        torch.nn.init.normal_(policy.master, std=0.1, generator=torch.Generator().manual_seed(0))
+        policy.refresh()
     mixture = policy.routers.found.require_mixture()
     routings = [drawn(ids, mixture) for ids in sequences()]
     own, gradient = packed(policy, [None] * len(routings), *packs)

@@ -81,7 +81,8 @@ class Subject:
         return Driven(self.backend())
 
     def base(self) -> Json:
-        settings = {name: request_settings(**self.settings)[name] for name in ("trainer_server", *LORA)}
+        names = ("trainer_server", "enable_router_replay", *LORA)
+        settings = {name: request_settings(**self.settings)[name] for name in names}
         request = {"run_id": "run", "model": str(self.model), "home": str(self.home)} | settings
         return self.make().load_base(request, Progress())
 

@@ -122,6 +122,7 @@ def test_a_server_of_another_model_is_refused_with_the_models_that_it_serves(sub
         ({"lora_rank": 0}, "set `lora_rank`"),
         ({"lora_alpha": 16.0}, "set `lora_alpha: 32`"),
         ({"target_modules": ["q_proj"]}, "`target_modules` is all-linear"),
+        ({"enable_router_replay": True}, "replays no experts"),
     ],
 )
 def test_settings_that_the_server_cannot_carry_are_refused(subject, settings, words):
