@@ -111,7 +111,7 @@ async function writeSamples(
   }
   const metrics = await batchMetrics(deps.db, config, collected);
   const answers = config.teacher && (await askTeacher(config.teacher, samples, signal));
-  const experts = config.enable_router_replay ? await readExperts(deps.db, samples) : null;
+  const experts = config.enable_router_replay ? await readExperts(deps.db, samples, signal) : null;
   const file = await writeBatch(
     join(deps.home, 'batches'),
     samples.map((sample, i) => ({

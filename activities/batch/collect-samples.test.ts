@@ -27,6 +27,7 @@ import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { batchMetrics } from './batch-metrics.ts';
 import { collectSamples } from './collect-samples.ts';
 import { ScriptedTeacher } from '../../tests/support/fakes/scripted-teacher.ts';
+import { readExperts } from './routed-experts.ts';
 import { writeBatch } from './write-batch.ts';
 
 const store = useDatabase();
@@ -274,6 +275,11 @@ test('with `enable_router_replay` a batch has the experts of each call’s new t
       of(second, 'uint16', new Uint8Array(Uint16Array.of(6, 0, 7, 0, 300, 0).buffer)),
       [],
     ]);
+    const recorded = await collectSamples(store.db, replaying, mixture, 4);
+    const sharing = recorded.samples.slice(0, 1).flatMap((each) => [each, each]);
+    const [one, other] = await readExperts(store.db, sharing, new AbortController().signal);
+    expect(other?.[0]?.rows).toBe(one?.[0]?.rows);
+    await expect(readExperts(store.db, sharing, AbortSignal.abort())).rejects.toThrow(/abort/i);
     const { samples } = await collectSamples(store.db, config, mixture, 4);
     const { path } = await writeBatch(home, samples);
     expect(tableFromIPC(await readFile(path)).schema.names).not.toContain('routed_experts');

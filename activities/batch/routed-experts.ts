@@ -9,8 +9,8 @@ export type RecordedExperts = { sha256: string; form: ExpertsForm; start: number
 /** The same with its rows. Bare integers are as narrow as their largest one allows. */
 export type ExpertRows = { start: number; end: number; form: ExpertsForm | 'uint8' | 'uint16'; rows: Uint8Array };
 
-/** Arrow counts the bytes of a column's values in 31 bits. */
-const MOST_BYTES = 2 ** 31 - 1;
+/** Arrow counts the bytes of a column's values in 31 bits, and Node.js hashes and reads no more at once. */
+export const MOST_BYTES = 2 ** 31 - 1;
 
 /** Returns what a call recorded, or nothing. No layer has read its last token. */
 export function recordedBy(call: TrainableCall | undefined): RecordedExperts[] {
@@ -23,17 +23,26 @@ export function recordedBy(call: TrainableCall | undefined): RecordedExperts[] {
 export async function readExperts(
   db: Database,
   samples: readonly { trialId: string; routedExperts?: readonly RecordedExperts[] }[],
+  signal: AbortSignal,
 ): Promise<ExpertRows[][]> {
   let bytes = 0;
+  // Samples of a trial share calls.
+  const known = new Map<string, Pick<ExpertRows, 'form' | 'rows'> | null>();
   const read: ExpertRows[][] = [];
   for (const { trialId, routedExperts = [] } of samples) {
     const ofSample: ExpertRows[] = [];
     for (const { sha256, form, start, end } of routedExperts) {
-      const blob = await readBlob(db, trialId, sha256);
-      if (!blob) continue;
-      const rows = form === 'int32' ? narrowed(blob) : { form, rows: blob };
+      signal.throwIfAborted();
+      const key = `${trialId} ${sha256}`;
+      let rows = known.get(key);
+      if (rows === undefined) {
+        const blob = await readBlob(db, trialId, sha256);
+        rows = blob && (form === 'int32' ? narrowed(blob) : { form, rows: blob });
+        known.set(key, rows);
+      }
+      if (!rows) continue;
       bytes += rows.rows.byteLength;
-      if (bytes > MOST_BYTES) throw tooMany();
+      if (bytes > MOST_BYTES) throw tooLarge('the experts that the engines chose for the tokens of this batch take');
       ofSample.push({ start, end, ...rows });
     }
     read.push(ofSample);
@@ -41,10 +50,10 @@ export async function readExperts(
   return read;
 }
 
-function tooMany(): ApplicationFailure {
-  const what = 'the experts that the engines chose for the tokens of this batch take more than 2 GiB';
-  const how = 'set `enable_router_replay` to false, or redo the iteration with fewer groups';
-  return ApplicationFailure.create({ type: 'batch_too_large', message: `${what}: ${how}`, nonRetryable: true });
+export function tooLarge(what: string): ApplicationFailure {
+  const how = 'redo the iteration with fewer groups, or set `enable_router_replay` to false if it is on';
+  const message = `${what} more than 2 GiB: ${how}`;
+  return ApplicationFailure.create({ type: 'batch_too_large', message, nonRetryable: true });
 }
 
 /** Returns 32-bit integers as the narrowest ones that hold them. What are no experts' numbers stays as it is, and the trainer refuses it. */

@@ -2,7 +2,7 @@ import { tableFromIPC } from 'apache-arrow';
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, readdir, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -95,12 +95,33 @@ test('a batch file has columns for turns and their rewards only when a verifier 
   expect(without.schema.names).not.toContain('turns');
 });
 
+test('a batch whose whole file is too large to be hashed is refused for good, and leaves no file', async () => {
+  const { path } = await writeBatch(folder, [sample('a')]);
+  const { size } = await stat(path);
+  await rm(path);
+  await expect(writeBatch(folder, [sample('a')], size - 1)).rejects.toMatchObject({
+    ...{ type: 'batch_too_large', nonRetryable: true },
+    message: expect.stringMatching(/file of this batch takes more than 2 GiB.*fewer groups/),
+  });
+  expect(await readdir(folder)).toEqual([]);
+  await writeBatch(folder, [sample('a')], size);
+});
+
+test('a batch that was made for router replay has a column of experts also where no call has any, by which the trainer knows it', async () => {
+  const { path } = await writeBatch(folder, [{ ...sample('a'), expertRows: [] }]);
+  const table = tableFromIPC(await readFile(path));
+  const row = table.get(0)?.toJSON() ?? {};
+  expect([...row.routed_experts]).toEqual([]);
+  const without = tableFromIPC(await readFile((await writeBatch(folder, [sample('a')])).path));
+  expect(without.schema.names).not.toContain('routed_experts');
+});
+
 const PYTHON = join(REPOSITORY, '.trialgate/venv/bin/python');
 const READ = `
 import json, sys
 from pathlib import Path
 from trialgate_gpu.batch import read_batch
-for sample in read_batch(Path(sys.argv[1]), sys.argv[2], 3):
+for sample in read_batch(Path(sys.argv[1]), sys.argv[2], 3, with_experts=True):
     print(json.dumps([[each.start, each.end, each.form, each.rows.hex()] for each in sample.routed_experts or []]))
 `;
 

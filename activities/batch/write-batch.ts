@@ -16,14 +16,21 @@ import {
   Vector,
   type DataType,
 } from 'apache-arrow';
+import { MOST_BYTES, tooLarge } from './routed-experts.ts';
 import type { Sample } from './sample.ts';
 import { storeBatch } from './store-batch.ts';
 
 const list = <T extends DataType>(type: T) => new List(new Field('item', type, true));
 
 /** Writes an immutable Arrow IPC file named by its own SHA-256, with a row for each sample. The same samples give the same file. */
-export async function writeBatch(folder: string, samples: Sample[]): Promise<{ sha256: string; path: string }> {
-  return storeBatch(folder, encode(samples));
+export async function writeBatch(
+  folder: string,
+  samples: Sample[],
+  mostBytes = MOST_BYTES,
+): Promise<{ sha256: string; path: string }> {
+  const bytes = encode(samples);
+  if (bytes.byteLength > mostBytes) throw tooLarge('the file of this batch takes');
+  return storeBatch(folder, bytes);
 }
 
 function encode(samples: Sample[]): Uint8Array {
@@ -105,8 +112,8 @@ function encode(samples: Sample[]): Uint8Array {
           ),
         }
       : {}),
-    // Absent without `enable_router_replay`, and where no call has experts.
-    ...(samples.some((s) => s.expertRows?.length)
+    // A batch is made for router replay if it has this column, also where no call has experts.
+    ...(samples.some((s) => s.expertRows)
       ? {
           routed_experts: column(
             list(expertRows),

@@ -77,7 +77,7 @@ class Plan:
     is there on a GPU, and `buckets` are elsewhere. `depths` are the pack's.
     `prefix` has the keys and values that come before every root; with `is_prefix` this pass computes them. `check` is
     called once a layer and may raise, so that a step stops soon after its cancellation. `routed` has the experts that
-    a mixture's routers replay.
+    a mixture's routers replay. With `is_idle` its token is none of the batch.
     """
 
     depths: np.ndarray
@@ -90,6 +90,7 @@ class Plan:
     trie: FlexTrie | None = None
     starts: torch.Tensor | None = None
     routed: RoutedPass | None = None
+    is_idle: bool = False
 
     @property
     def depth(self) -> int:

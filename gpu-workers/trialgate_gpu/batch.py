@@ -31,7 +31,7 @@ SAMPLING_MASK = "sampling_mask"
 TURN_COLUMNS = ("turns", "turn_rewards", "companion_turn_rewards")
 # Only batches of a run with a teacher have this column.
 TEACHER = "teacher_logprobs"
-# Only batches of a run with `enable_router_replay` have this column.
+# Only batches that were made with `enable_router_replay` have this column, and only they are replayed.
 ROUTED_EXPERTS = "routed_experts"
 NO_VERSION = -1
 NO_TURN = -1
@@ -52,7 +52,8 @@ class Sample:
     what each turn earned of the reward of the same name; `companion_turn_rewards` has the same for each companion.
 
     `teacher_logprobs` is [tokens], NaN where the teacher was not asked, or None without a teacher.
-    `routed_experts` has what each of its calls recorded of the experts of a mixture, or is None.
+    `routed_experts` has what each of its calls recorded of the experts of a mixture, or is None in a batch that was not
+    made for router replay.
     """
 
     token_ids: np.ndarray
@@ -85,8 +86,10 @@ def _bad(path: Path, what: str) -> GpuWorkerError:
     return GpuWorkerError("BadBatch", f"batch {path}: {what}; redo the iteration so that the batch is assembled again")
 
 
-def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
+def read_batch(path: Path, sha256: str, parent_version: int, with_experts: bool = False) -> list[Sample]:
     """Returns the samples in file order. No token of theirs may come from a version after `parent_version`.
+
+    Without `with_experts` their `routed_experts` are not read, and are None.
 
     Raises `MissingBatch`, or `BadBatch` with the row and its fault, and `NotFiniteError` for a row whose reward or
     log-probability is NaN or infinite.
@@ -108,6 +111,8 @@ def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
         raise _bad(path, f"it has no column {missing[0]!r}")
     if table.num_rows == 0:
         raise _bad(path, "it has no samples")
+
+    table = table if with_experts or ROUTED_EXPERTS not in table.column_names else table.drop_columns(ROUTED_EXPERTS)
 
     def optional(name: str) -> list:
         return table.column(name).to_pylist() if name in table.column_names else [None] * table.num_rows
@@ -163,7 +168,7 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
             _turn_rewards(turn_rewards),
             [_turn_rewards(companion) for companion in companion_turn_rewards or []],
             None if teacher is None else np.asarray([np.nan if p is None else p for p in teacher], dtype=np.float32),
-            [RecordedRows(**each) for each in experts] if experts else None,
+            None if experts is None else [RecordedRows(**each) for each in experts],
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise _bad(path, f"row {number} has a value of the wrong type ({error})") from error

@@ -21,10 +21,10 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from .attention import Plan, RoutedPass
-from .batch import Sample
 from .errors import GpuWorkerError
 from .group.world import World
 from .pack import Chain, shared_prefix
+from .prepare import PreparedBatch
 from .recurrent import with_plan
 from .routing import Mixture, read_routing
 
@@ -82,7 +82,7 @@ class Router:
             if not chosen.has_answered:
                 what = "a router of this transformers does not choose by `topk`, so its experts cannot be replayed"
                 raise GpuWorkerError("BadSettings", f"{what}; set `enable_router_replay` to false")
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not self.plan.is_idle:
             self._count(made)
         return made
 
@@ -128,7 +128,8 @@ class RoutedLayers:
         """Raises `BadSettings` for a model that cannot replay."""
         if why := self.why_not_replayed:
             what = f"the run's model cannot replay its engine's experts: {why}"
-            raise GpuWorkerError("BadSettings", f"{what}; leave `enable_router_replay` out")
+            how = "leave `enable_router_replay` out, or `configure RUN enable_router_replay=false` for a run under way"
+            raise GpuWorkerError("BadSettings", f"{what}; {how}")
         first = next(iter(self.routers.values()))
         return Mixture(self.layers, tuple(self.routers), first.num_experts, first.top_k)
 
@@ -185,27 +186,35 @@ class Routers:
         }
 
 
-def with_routing(chains: list[Chain], samples: list[Sample], mixture: Mixture) -> list[Chain]:
-    """Returns the chains with the experts that the record has for their tokens.
+def with_routing(prepared: PreparedBatch, mixture: Mixture) -> PreparedBatch:
+    """Returns the batch with the experts that the record has for the tokens of its chains, and without the record.
 
-    Raises `BadBatch` when no sample has any, or when a sample has some that are not of this model.
+    A batch that was not made for router replay is returned without any. Raises `BadBatch` when a batch that was has
+    none of use for any token, or some that are not of this model.
     """
-    if all(sample.routed_experts is None for sample in samples):
-        what = "`enable_router_replay` is set, but no call of the batch has its experts (`routed_experts`)"
-        how = "start the engines with `--enable-return-routed-experts` and redo the iteration"
-        raise GpuWorkerError("BadBatch", f"{what}: {how}, or set `enable_router_replay` to false")
-    made = []
-    for each in chains:
-        sample = samples[each.sample]
+    if all(sample.routed_experts is None for sample in prepared.samples):
+        return replace(prepared, metrics=prepared.metrics | {"router_replay/replayed_fraction": 0.0})
+    made, left_out = [], 0
+    for each in prepared.chains:
+        sample = prepared.samples[each.sample]
         try:
-            routing = read_routing(sample.routed_experts or (), len(each.inputs), mixture)
+            routing, wrong = read_routing(sample.routed_experts or (), len(each.inputs), mixture)
         except ValueError as error:
             what = f"the `routed_experts` of trial {sample.trial_id} are not of this model: {error}"
             how = "set `enable_router_replay` to false, or serve the run's model and redo the iteration"
             raise GpuWorkerError("BadBatch", f"{what}; {how}") from error
         made.append(replace(each, routing=routing))
+        left_out += wrong
+    if not any(each.routing.known.any() for each in made):
+        what = "`enable_router_replay` is set, but the engines returned usable experts (`routed_experts`) for no token"
+        if left_out:
+            what += f" ({left_out} calls have another number of rows than tokens)"
+        how = "start them with `--enable-return-routed-experts` and redo the iteration"
+        raise GpuWorkerError("BadBatch", f"{what} of the batch: {how}, or set `enable_router_replay` to false")
     share_routing(made)
-    return made
+    samples = [replace(each, routed_experts=None) for each in prepared.samples]
+    metrics = prepared.metrics | {"router_replay/calls_left_out": left_out}
+    return replace(prepared, chains=made, samples=samples, metrics=metrics)
 
 
 def share_routing(chains: list[Chain]) -> None:

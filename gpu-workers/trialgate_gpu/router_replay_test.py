@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from conftest import row
+from conftest import row, write_batch
 
 from . import router_replay
+from .batch import read_batch
 from .check_trainer import check_model
 from .errors import GpuWorkerError
 from .families_test import EXPERTS, TRAINED, make
@@ -22,9 +23,11 @@ from .lora import Lora
 from .pack import chain, make_packs
 from .policy import Policy
 from .prefix import Prefixes
+from .prepare import prepare
 from .progress import Progress
-from .router_replay import PROVEN, share_routing
+from .router_replay import PROVEN, share_routing, with_routing
 from .routing import Mixture, RecordedRows, Routing, read_routing
+from .settings import parse_settings
 from .train_step import Trainer
 
 CPU = torch.device("cpu")
@@ -237,6 +240,12 @@ def test_layers_that_are_computed_again_and_layers_that_fsdp_divides_replay_the_
         sharded = ShardedPolicy(folder, CPU, World(), torch.float32)
         found, _ = packed(sharded, routings, *SEVERAL)
         gradients = sharded.gradients()
+        assert sharded.routers.metrics(World())["router/max_vio/max"] > 0
+        sharded.routers.reset()
+        sharded.idle(backward=True)
+        sharded.idle_prefix().backward()
+        # What a rank computes only to take part in others' passes is no load.
+        assert sharded.routers.metrics(World()) == {}
     finally:
         dist.destroy_process_group()
     assert largest(found, wanted) <= 1e-5
@@ -268,6 +277,11 @@ MIXTURE = Mixture(layers=3, routed=(1, 2), experts=300, top_k=2)
 ROWS = np.array([[[0, 0], [5, 6], [7, 8]], [[0, 0], [1, 0], [299, 2]]])
 
 
+def npy_with_header(header):
+    written = header.encode()
+    return b"\x93NUMPY\x01\x00" + len(written).to_bytes(2, "little") + written
+
+
 def npy(rows):
     file = io.BytesIO()
     np.save(file, rows)
@@ -284,7 +298,8 @@ def npy(rows):
     ],
 )
 def test_rows_are_read_in_every_form_and_only_those_of_layers_with_experts_count(form, rows):
-    found = read_routing([RecordedRows(1, 3, form, rows)], 5, MIXTURE)
+    found, left_out = read_routing([RecordedRows(1, 3, form, rows)], 5, MIXTURE)
+    assert left_out == 0
     assert found.known.tolist() == [False, True, True, False, False]
     assert found.experts[1:3].tolist() == ROWS[:, 1:].tolist()
 
@@ -297,7 +312,7 @@ def test_a_token_keeps_the_row_of_the_first_call_that_has_it_and_a_row_that_name
         RecordedRows(1, 3, "int32", ROWS.astype("<i4").tobytes()),
         RecordedRows(2, 5, "uint8", later.astype("<u1").tobytes()),
     ]
-    found = read_routing(recorded, 4, MIXTURE)
+    found, _ = read_routing(recorded, 4, MIXTURE)
     assert found.known.tolist() == [False, True, True, True]
     assert found.experts[1:, 0].tolist() == [[5, 6], [1, 0], [9, 10]]
 
@@ -306,7 +321,9 @@ def test_a_token_keeps_the_row_of_the_first_call_that_has_it_and_a_row_that_name
     ("form", "rows", "match"),
     [
         ("npy", npy(ROWS[:, :2].astype(np.uint8)), r"uint8 \[2, 2, 2\] instead of integers \[2, 3, 2\]"),
-        ("npy", npy(ROWS[:1].astype(np.uint8)), r"\[1, 3, 2\] instead of integers \[2, 3, 2\]"),
+        ("npy", npy_with_header("{'descr': [], 'fortran_order': False, 'shape': (None, 3, 2)}"), "no file|descr|shape"),
+        ("npy", npy_with_header("(" * 9000), "no file|parse"),
+        ("npy", npy_with_header("{[]: 1}"), "no file of NumPy's"),
         ("npy", npy(ROWS.astype(np.float32)), "float32"),
         ("npy", npy(ROWS.astype(np.uint16))[:-1], "buffer"),
         ("npy", b"no file", "magic"),
@@ -321,6 +338,22 @@ def test_a_token_keeps_the_row_of_the_first_call_that_has_it_and_a_row_that_name
 def test_rows_that_are_not_of_the_model_are_refused_with_what_they_are(form, rows, match):
     with pytest.raises(ValueError, match=match):
         read_routing([RecordedRows(1, 3, form, rows)], 5, MIXTURE)
+
+
+@pytest.mark.parametrize(
+    ("form", "rows"),
+    [("npy", npy(ROWS[:1].astype(np.uint8))), ("uint16", ROWS[:1].astype("<u2").tobytes()), ("int32", b"")],
+)
+def test_a_call_with_another_number_of_rows_than_tokens_is_left_out_and_counted(form, rows):
+    whole = RecordedRows(3, 5, "int32", ROWS.astype("<i4").tobytes())
+    found, left_out = read_routing([RecordedRows(1, 3, form, rows), whole], 5, MIXTURE)
+    assert (found.known.tolist(), left_out) == ([False, False, False, True, True], 1)
+
+
+def test_with_one_expert_a_token_a_row_of_zeros_in_all_layers_with_experts_is_unknown():
+    rows = np.array([[[5], [0], [0]], [[5], [0], [1]]], np.uint8)
+    found, _ = read_routing([RecordedRows(0, 2, "uint8", rows.tobytes())], 2, Mixture(3, (1, 2), 8, 1))
+    assert found.known.tolist() == [False, True]
 
 
 def recorded_rows(prompt, reply, group, trial, reward, form="uint8", experts=4):
@@ -340,6 +373,20 @@ def batch_of(form="uint8", experts=4):
     return [
         recorded_rows(prompt, reply, "g", f"t{number}", float(number), form, experts)
         for number, reply in enumerate(replies)
+    ]
+
+
+def without_a_choice(rows):
+    named = [each["routed_experts"][0] for each in rows]
+    return [
+        row | {"routed_experts": [each | {"rows": bytes(len(each["rows"]))}]}
+        for row, each in zip(rows, named, strict=True)
+    ]
+
+
+def one_row_short(rows):
+    return [
+        row | {"routed_experts": [each | {"rows": each["rows"][:-4]} for each in row["routed_experts"]]} for row in rows
     ]
 
 
@@ -371,10 +418,37 @@ def test_a_step_replays_the_experts_of_its_batch_whatever_form_they_have_and_wit
     assert step(one_lacks, enable_router_replay=True)["router_replay/replayed_fraction"] == pytest.approx(15 / 17)
 
 
+def test_a_batch_that_was_not_made_for_replay_is_trained_without_it_also_when_the_setting_is_on(run):
+    trainer = Trainer(CPU, 64)
+    base = run.base(trainer)["checkpoint"]
+
+    def metrics(rows, setting):
+        return trainer.train_step(run.request(base, rows, enable_router_replay=setting), Progress())["metrics"]
+
+    older = [{name: value for name, value in each.items() if name != "routed_experts"} for each in batch_of()]
+    without, asked = metrics(older, False), metrics(older, True)
+    assert asked["actor/grad_norm"] == without["actor/grad_norm"]
+    assert {name: value for name, value in asked.items() if name.startswith("router_replay/")} == {
+        "router_replay/replayed_fraction": 0
+    }
+
+
+def test_the_record_is_read_only_for_a_replay_and_is_dropped_when_the_routing_is_built(run, tmp_path):
+    settings = parse_settings(run.request(tmp_path, batch_of(), enable_router_replay=True)["trainer"])
+    path, sha256 = write_batch(tmp_path, batch_of())
+    assert all(each.routed_experts is None for each in read_batch(path, sha256, 0))
+    prepared = prepare(read_batch(path, sha256, 0, with_experts=True), settings, 0)
+    routed = with_routing(prepared, Mixture(2, (0, 1), 4, 2))
+    assert all(each.routing.known.all() for each in routed.chains)
+    assert all(each.routed_experts is None for each in routed.samples)
+
+
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
-        ([each | {"routed_experts": []} for each in batch_of()], "no call of the batch has its experts"),
+        ([each | {"routed_experts": []} for each in batch_of()], "returned usable experts .* for no token"),
+        (without_a_choice(batch_of()), "returned usable experts .* for no token"),
+        (one_row_short(batch_of()), r"for no token \(2 calls have another number of rows"),
         (batch_of(experts=9), "of trial t0 are not of this model: they name expert 8, and the model has 4"),
     ],
 )

@@ -57,38 +57,48 @@ class Routing:
         return Routing(np.concatenate([each.experts for each in parts]), np.concatenate([each.known for each in parts]))
 
 
-def read_routing(recorded: Sequence[RecordedRows], tokens: int, mixture: Mixture) -> Routing:
-    """Returns the routing of a sample's first `tokens` tokens. `recorded` has its calls in their order.
+def read_routing(recorded: Sequence[RecordedRows], tokens: int, mixture: Mixture) -> tuple[Routing, int]:
+    """Returns the routing of a sample's first `tokens` tokens, and how many calls were left out.
+
+    `recorded` has its calls in their order. One with another number of rows than tokens is left out: nothing says which
+    tokens its rows are of.
 
     Where two calls have a row for one token, the first one counts: a call samples only tokens that no call before it
-    has, so it is the one that sampled the token, if any did. A row that names an expert twice is none: engines leave
-    zeros where they know nothing. Raises `ValueError` for rows that are not of this model.
+    has, so it is the one that sampled the token, if any did. A row that names an expert twice, or has only
+    zeros, is none: engines leave zeros where they know nothing.
+
+    Raises `ValueError` for rows that are not of this model.
     """
     experts = np.zeros((tokens, len(mixture.routed), mixture.top_k), mixture.dtype)
     known = np.zeros(tokens, bool)
+    left_out = 0
     for each in recorded:
         rows = _rows(each, mixture)
+        if len(rows) != each.end - each.start:
+            left_out += 1
+            continue
         places = np.arange(each.start, min(each.end, tokens))
         new = places[~known[places]]
         experts[new] = rows[new - each.start]
         ordered = np.sort(experts[new], axis=-1)
-        known[new] = (ordered[..., 1:] != ordered[..., :-1]).all((1, 2))
-    return Routing(experts, known)
+        known[new] = (ordered[..., 1:] != ordered[..., :-1]).all((1, 2)) & ordered.any((1, 2))
+    return Routing(experts, known), left_out
 
 
 def _rows(recorded: RecordedRows, mixture: Mixture) -> np.ndarray:
-    """Returns [tokens, routed layers, experts a token]."""
-    expected = (recorded.end - recorded.start, mixture.layers, mixture.top_k)
+    """Returns [rows, routed layers, experts a token]."""
+    of_a_row = (mixture.layers, mixture.top_k)
     if recorded.form == "npy":
         found = _read_npy(recorded.rows)
     elif recorded.form in PLAIN:
         found = np.frombuffer(recorded.rows, PLAIN[recorded.form])
-        if found.size == np.prod(expected):
-            found = found.reshape(expected)
+        if found.size % np.prod(of_a_row) == 0:
+            found = found.reshape(-1, *of_a_row)
     else:
         raise ValueError(f"they have the unknown form {recorded.form!r}")
-    if recorded.start < 0 or found.shape != expected or found.dtype.kind not in "iu":
-        what = f"{found.dtype} {list(found.shape)} instead of integers {list(expected)}"
+    if recorded.start < 0 or found.shape[1:] != of_a_row or found.dtype.kind not in "iu":
+        expected = [recorded.end - recorded.start, *of_a_row]
+        what = f"{found.dtype} {list(found.shape)} instead of integers {expected}"
         raise ValueError(f"they are {what}, which is [tokens, layers, experts a token]")
     rows = found[:, mixture.routed]
     if rows.size and (rows.min() < 0 or rows.max() >= mixture.experts):
@@ -98,7 +108,17 @@ def _rows(recorded: RecordedRows, mixture: Mixture) -> np.ndarray:
 
 
 def _read_npy(payload: bytes) -> np.ndarray:
-    """Reads NumPy's file without a copy, and allocates nothing that its header claims."""
+    """Reads NumPy's file without a copy, and allocates nothing that its header claims. Raises `ValueError` alone."""
+    try:
+        return _parse_npy(payload)
+    except ValueError:
+        raise
+    except Exception as error:
+        # NumPy's parser fails in many ways on a header that no engine writes.
+        raise ValueError(f"they are no file of NumPy's ({type(error).__name__}: {error})") from error
+
+
+def _parse_npy(payload: bytes) -> np.ndarray:
     file = io.BytesIO(payload)
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(file)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -234,11 +233,13 @@ class Trainer:
         """
         progress.show("read batch")
         with progress.timed("load_batch"):
-            samples = read_batch(Path(batch["batch_path"]), batch["batch_sha256"], parent.version)
+            path, replays = Path(batch["batch_path"]), settings.enable_router_replay
+            samples = read_batch(path, batch["batch_sha256"], parent.version, with_experts=replays)
             prepared = prepare(samples, settings, parent.version)
-            if settings.enable_router_replay:
-                routed = with_routing(prepared.chains, samples, state.policy.routers.found.require_mixture())
-                prepared = replace(prepared, chains=routed)
+            # What is read of the experts is large, and nothing else may hold it.
+            del samples
+            if replays:
+                prepared = with_routing(prepared, state.policy.routers.found.require_mixture())
             longest = max((len(each.inputs) for each in prepared.learned), default=0)
             self.placement.require_sequence(state.policy, longest)
         self._state_sha256 = None

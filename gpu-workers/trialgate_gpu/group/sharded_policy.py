@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -230,10 +231,13 @@ class ShardedPolicy(Policy):
             if pack.prefix is not None:
                 prefixes.begin(pack.prefix, self._prefix_states(pack.prefix, pack.prefix_routing))
 
-    def _prefix_states(self, tokens: np.ndarray, routing: Routing | None = None) -> PrefixStates:
+    def _prefix_states(
+        self, tokens: np.ndarray, routing: Routing | None = None, *, is_idle: bool = False
+    ) -> PrefixStates:
         states = PrefixStates()
         pack = untrained_pack(tokens, routing)
         plan = make_plan(pack, self.device, lambda: self.check(), states, is_prefix=True)
+        plan = replace(plan, is_idle=is_idle)
         output = self.core(lambda: self._forward(pack, plan))
         states.output = output if output.requires_grad else None
         return states
@@ -244,13 +248,14 @@ class ShardedPolicy(Policy):
     def idle(self, *, backward: bool) -> None:
         """Takes part in another rank's pack without a token of its own: a pass over one token, whose gradient is 0."""
         pack = untrained_pack(np.zeros(1, np.int64))
-        hidden = self.core(lambda: self._forward(pack, make_plan(pack, self.device, lambda: self.check())))
+        plan = replace(make_plan(pack, self.device, lambda: self.check()), is_idle=True)
+        hidden = self.core(lambda: self._forward(pack, plan))
         if backward:
             hidden.backward(torch.zeros_like(hidden))
 
     def idle_prefix(self) -> PrefixStates:
         """Takes part in another rank's prefix. The result's `backward` takes part in that of the prefix."""
-        return self._prefix_states(np.zeros(1, np.int64))
+        return self._prefix_states(np.zeros(1, np.int64), is_idle=True)
 
     def adapter(self) -> dict[str, torch.Tensor]:
         return {name: each.detach().to(self.dtype).full_tensor() for name, each in self.parameters.items()}
