@@ -62,6 +62,7 @@ export const FREE: ReadonlySet<string> = new Set([
   'lora_rank',
   'lora_alpha',
   'target_modules',
+  'enable_router_replay',
   'seed',
   'truncated',
   'timed_out',
