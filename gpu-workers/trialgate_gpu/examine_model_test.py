@@ -15,6 +15,7 @@ from .errors import GpuWorkerError
 from .examine_model import MISSING, TOLERANCE, UNREACHABLE, Deviations, Finding, examine, to_json
 from .families_test import REFUSED, SMALL, TRAINED, make
 from .logit_shape import PLAIN, LogitShape
+from .multimodal import TextModel
 from .policy import load_model
 from .small_model import small_config
 
@@ -118,6 +119,17 @@ def test_the_small_model_of_a_family_with_a_cap_does_not_pass_without_the_cap(tm
     assert "its attention or its head is of another kind" in found.reason
 
 
+def test_of_a_multimodal_model_the_text_model_is_compared_with_the_multimodal_one(tmp_path):
+    found = examine(configured(tmp_path, "gemma3"), "gemma")
+    assert (found.reason, found.family, found.kept) == (None, "gemma3", ["vision_config"])
+    assert found.architecture == "Gemma3ForConditionalGeneration"
+    assert found.parameters < 4e9 and found.attention == {"sliding_attention": 22, "full_attention": 4}
+    assert 0 < found.deviations.alone_eager < TOLERANCE / 10
+    # transformers caps the logits of the text model alone, and not those of the multimodal one.
+    capped = configured(tmp_path / "capped", "gemma3", text_config={"final_logit_softcapping": 3.0})
+    assert "differ from those of transformers' eager" in examine(capped, "gemma").reason
+
+
 def test_a_leftover_setting_of_logits_that_the_family_does_not_apply_is_named(tmp_path):
     found = examine(configured(tmp_path, "llama", logits_scaling=8.0), "llama")
     assert "(the trainer applies its `logits_scaling`; remove from `config.json`" in found.reason
@@ -136,7 +148,7 @@ def test_a_model_whose_loading_fails_in_a_library_is_a_bad_model(tmp_path, monke
 
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
     with pytest.raises(GpuWorkerError, match=str(error)) as caught:
-        load_model(tmp_path)
+        load_model(tmp_path, TextModel(AutoConfig.for_model("llama")))
     assert caught.value.kind == "BadModel"
 
 
@@ -193,8 +205,8 @@ def changed(folder, **changes):
         ),
         ("rwkv", {}, "keep a state .* no `layer_types`"),
         ("llama", {"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}, "runs no code of a model"),
-        ("gemma3", {}, "multimodal"),
-        ("phi4_multimodal", {}, "multimodal \\(`vision_config`, `audio_config`\\)"),
+        ("qwen3_vl", {}, "multimodal \\(`vision_config`\\), and transformers has no class for its text model alone"),
+        ("phi4_multimodal", {}, "multimodal .*its text model has no configuration of its own"),
         ("bert", {}, "an encoder"),
         ("falcon", {}, "attention is code of its own"),
         ("llama", {"vocab_size": "many"}, "cannot be trained: .*vocab_size"),

@@ -83,7 +83,7 @@ def measure_base(
     trainer: Trainer, policy: Policy, model: Path, own: Path, weights: dict[str, Any], progress: Progress
 ) -> tuple[dict[str, float], Canary]:
     """Checks the model and measures its canary, once for all runs of this process that begin with the same model."""
-    token_ids = canary_token_ids(own, policy.model.config)
+    token_ids = canary_token_ids(own, policy.whole or policy.model.config)
     settings = [policy.model.config.to_json_string(), policy.head_dtype]
     key = digest({"weights": weights, "settings": settings, "canary": token_ids})
     if key not in trainer.measured:

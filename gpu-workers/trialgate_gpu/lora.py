@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -127,9 +127,11 @@ def peft_name(name: str) -> str:
     return PEFT_PREFIX + name.replace(f".{NAME}.weight", ".weight")
 
 
-def adapter_tensors(file: Path, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+def adapter_tensors(
+    file: Path, names: Iterable[str], name_in_file: Callable[[str], str] = peft_name
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the tensor of each parameter in `names`. Raises `CorruptCheckpoint` when the file has other tensors."""
-    of_file = {peft_name(name): name for name in names}
+    of_file = {name_in_file(name): name for name in names}
     with safe_open(file, "pt") as adapter:
         if different := sorted(of_file.keys() ^ set(adapter.keys())):
             what = f"adapter {file} and the run's settings differ in {len(different)} tensors, such as {different[0]}"

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
+INDEX = "model.safetensors.index.json"
 PIECE_BYTES = 16 * 1024 * 1024
 Tensors = dict[str, tuple[str, tuple[int, ...], np.ndarray]]
 DTYPES = {
@@ -33,10 +34,22 @@ def as_written(tensor: torch.Tensor) -> tuple[str, tuple[int, ...], np.ndarray]:
     return DTYPES[tensor.dtype], tuple(tensor.shape), flat.view(torch.uint8).numpy()
 
 
+def tensor_files(folder: Path) -> list[Path]:
+    """Returns the files of a model folder's tensors.
+
+    Where there is an index, only its files count: others may have the same weights again, in a form of the maker's own.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not (folder / INDEX).is_file():
+        return files
+    named = set(json.loads((folder / INDEX).read_text())["weight_map"].values())
+    return [path for path in files if path.name in named]
+
+
 def stored_tensors(folder: Path) -> dict[str, Path]:
     """Returns the file of each tensor that a model folder holds."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in tensor_files(folder):
         with safe_open(path, "pt") as file:
             found |= dict.fromkeys(file.keys(), path)
     return found
