@@ -218,7 +218,7 @@ def _with_deviations(found: Finding, config: PretrainedConfig, whole: Pretrained
             return replace(found, reason=_refusal(found, why))
     why = deviations.fault
     names = LogitShape.settings_of(config.get_text_config())
-    if why and names and deviations.alone_eager > TOLERANCE:
+    if why and names and whole is None and deviations.alone_eager > TOLERANCE:
         why += f" (the trainer applies its `{'`, `'.join(names)}`; remove from `config.json` what the family does not)"
     return replace(found, deviations=deviations, reason=_refusal(found, why) if why else None)
 

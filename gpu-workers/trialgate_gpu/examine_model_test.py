@@ -125,9 +125,6 @@ def test_of_a_multimodal_model_the_text_model_is_compared_with_the_multimodal_on
     assert found.architecture == "Gemma3ForConditionalGeneration"
     assert found.parameters < 4e9 and found.attention == {"sliding_attention": 22, "full_attention": 4}
     assert 0 < found.deviations.alone_eager < TOLERANCE / 10
-    # transformers caps the logits of the text model alone, and not those of the multimodal one.
-    capped = configured(tmp_path / "capped", "gemma3", text_config={"final_logit_softcapping": 3.0})
-    assert "differ from those of transformers' eager" in examine(capped, "gemma").reason
 
 
 def test_a_leftover_setting_of_logits_that_the_family_does_not_apply_is_named(tmp_path):

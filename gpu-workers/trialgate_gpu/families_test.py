@@ -379,6 +379,17 @@ def test_of_a_multimodal_model_ranks_write_the_same_tensors_as_one_process(name,
     assert all(found[name].equal(tensor) for name, tensor in expected.items())
 
 
+def test_where_the_two_configurations_differ_in_whether_the_head_is_tied_the_files_decide(tmp_path):
+    make_multimodal(tmp_path, "mistral3", tie_word_embeddings=False)
+    before = tensors_of(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert not config["text_config"].get("tie_word_embeddings")
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    weights = Policy(tmp_path, CPU).weights()
+    assert all(weights[name].equal(before[name]) for name in weights)
+    assert "language_model.lm_head.weight" in weights
+
+
 def test_the_canary_has_no_tokens_that_stand_for_images(tmp_path):
     make_multimodal(tmp_path, "gemma3", image_token_index=7, boi_token_index=8)
     config = AutoConfig.from_pretrained(tmp_path)
