@@ -127,7 +127,16 @@ test('a deviation that is not finite is said in words', () => {
     no_ranks: null,
   };
   const lines = describe({
-    ...{ model: 'm', reason: 'why', family: 'llama', architecture: null, kept: [], parameters: 1, attention: {}, window: null },
+    ...{
+      model: 'm',
+      reason: 'why',
+      family: 'llama',
+      architecture: null,
+      kept: [],
+      parameters: 1,
+      attention: {},
+      window: null,
+    },
     ...{ experts: null, logit_scale: null, logit_cap: null, tied_head: null, lora: null, vllm: null, not_run: null },
     deviations,
   }).join('\n');

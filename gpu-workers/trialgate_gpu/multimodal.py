@@ -27,14 +27,16 @@ from .tensor_file import stored_tensors
 # In names of settings that hold the ids of tokens which stand for something that is no text.
 MEDIA = re.compile(r"(image|video|audio|vision|boi|eoi|boa|eoa).*_(token_id|token_index)$")
 HEAD = "lm_head.weight"
+TOWERS = ("vision_config", "audio_config")
 
 
 def towers_of(config: PretrainedConfig) -> list[str]:
     """Returns the names of the configurations of a model's parts that are not its text model."""
     text = config.get_text_config()
-    names = [*config.sub_configs, "vision_config", "audio_config"]
-    found = dict.fromkeys(name for name in names if getattr(config, name, None) is not None)
-    return [name for name in found if getattr(config, name) is not text]
+    # A model of text alone may have configurations of its own parts, such as MPT's of its attention.
+    names = dict.fromkeys([*(config.sub_configs if text is not config else ()), *TOWERS])
+    found = {name: getattr(config, name, None) for name in names}
+    return [name for name, each in found.items() if each is not None and each is not text]
 
 
 def is_multimodal(config: PretrainedConfig) -> bool:
