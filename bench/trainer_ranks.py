@@ -29,7 +29,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,9 @@ class Bench:
         shard = STATE_BYTES * sum(each.numel() for each in model.parameters()) / 2
         loads: dict[int, list[float]] = {0: [], 1: []}
         steps: dict[int, list[float]] = {0: [], 1: []}
+        # By (rank, phase): the largest seen of the process's own memory, and of that which it maps from files.
+        phases: dict[tuple[int, str], tuple[int, int]] = {}
+        lowest: dict[int, int] = {}
 
         async def work(backend: LocalBackend) -> None:
             for number in range(self.repeats):
@@ -185,13 +189,16 @@ class Bench:
                 pids = {rank.number: rank.pid for rank in backend.group.ranks.values()}
                 start = forgotten(pids)
                 run = self.run(f"memory-{number}")
-                parent = (await backend.load_base(self.base(run), Progress()))["checkpoint"]
+                async with sampled(pids, phases, progress := Progress()):
+                    parent = (await backend.load_base(self.base(run), progress))["checkpoint"]
                 for rank, pid in pids.items():
                     loads[rank].append((status_of(pid, "VmHWM") - start[rank]) / shard)
                 before = forgotten(pids)
-                await written((await backend.train_step(self.request(run, parent), Progress()))["checkpoint"])
+                async with sampled(pids, phases, progress := Progress()):
+                    await written((await backend.train_step(self.request(run, parent), progress))["checkpoint"])
                 for rank, pid in pids.items():
                     steps[rank].append((status_of(pid, "VmHWM") - before[rank]) / shard)
+                lowest.update(start)
 
         await self.with_group(2, work)
         lines = [f"the shard of each of 2 ranks: {shard / 2**30:.3f} GiB of float32 weights and moments"]
@@ -200,6 +207,12 @@ class Bench:
             lines.append(of_figures(name, loads[rank], "x", "aim: at most 1"))
             name = f"peak of the first step and its checkpoint over that, rank {rank}"
             lines.append(of_figures(name, steps[rank], "x"))
+        lines += [
+            f"rank {rank}, at most in {phase!r}: {own / 2**30:.2f} GiB of its own, {mapped / 2**30:.2f} mapped"
+            for (rank, phase), (own, mapped) in sorted(phases.items(), key=lambda each: each[0][0])
+            if phase != "starting"
+        ]
+        lines += [f"rank {rank} before it had a model: {size / 2**30:.2f} GiB" for rank, size in lowest.items()]
         return lines
 
     async def lose(self, backend: LocalBackend, run: Run, phase: str, rank: int, how: signal.Signals) -> dict[str, Any]:
@@ -336,6 +349,27 @@ def forgotten(pids: dict[int, int]) -> dict[int, int]:
     for pid in pids.values():
         Path(f"/proc/{pid}/clear_refs").write_text("5")
     return {rank: status_of(pid, "VmRSS") for rank, pid in pids.items()}
+
+
+@asynccontextmanager
+async def sampled(
+    pids: dict[int, int], phases: dict[tuple[int, str], tuple[int, int]], progress: Progress
+) -> AsyncIterator[None]:
+    """Notes each process's memory many times a second, by the phase that rank 0 said last, at most 0.5 s ago."""
+
+    async def sample() -> None:
+        while True:
+            for rank, pid in pids.items():
+                key = (rank, str(progress.state["phase"]))
+                own, mapped = phases.get(key, (0, 0))
+                phases[key] = (max(own, status_of(pid, "RssAnon")), max(mapped, status_of(pid, "RssFile")))
+            await asyncio.sleep(0.02)
+
+    sampling = asyncio.ensure_future(sample())
+    try:
+        yield
+    finally:
+        sampling.cancel()
 
 
 async def written(checkpoint: str) -> None:

@@ -10,6 +10,7 @@ import { logRecord } from '../core/log-record.ts';
 import { KubernetesApiServer } from '../tests/support/fakes/kubernetes-api-server.ts';
 import { writeCheckpoint } from '../tests/support/harness/checkpoints.ts';
 import { GatewayProcess } from '../tests/support/harness/gateway-process.ts';
+import { casesOf } from '../tests/support/harness/in-gate.ts';
 import { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { until } from '../tests/support/harness/until.ts';
 import { EXIT } from './exit.ts';
@@ -191,14 +192,20 @@ test('a gateway without a database starts the deployment’s PostgreSQL, says wh
 });
 
 // npx is not tested with SIGINT: npm passes it only to its shell, which waits for the command. A terminal signals all processes.
-test.each([
-  ['npx', 'SIGTERM'],
-  ['npx', 'SIGHUP'],
-  ['another program', 'SIGTERM'],
-  ['another program', 'SIGINT'],
-  ['another program', 'SIGHUP'],
-  ['another program', 'SIGKILL'],
-] as const)('a gateway that was started by %s ends when its starter gets %s', async (starter, signal) => {
+test.each(
+  casesOf<readonly [starter: string, signal: NodeJS.Signals]>(
+    [
+      ['npx', 'SIGTERM'],
+      ['another program', 'SIGINT'],
+      ['another program', 'SIGKILL'],
+    ],
+    [
+      ['npx', 'SIGHUP'],
+      ['another program', 'SIGTERM'],
+      ['another program', 'SIGHUP'],
+    ],
+  ),
+)('a gateway that was started by %s ends when its starter gets %s', async (starter, signal) => {
   const launcher = 'import("./cli/launch.mjs").then(({ runMain }) => runMain(process.execPath, process.argv.slice(1)))';
   const [file, ...first] =
     starter === 'npx' ? ['npx', '--no-install', 'trialgate'] : [INSTALLS.node, '--eval', launcher];

@@ -246,8 +246,14 @@ test('a repository with more than a task may have is refused before its files ar
 test('a server that sends more than a task may have is cut off, nothing of it is left, and a task that may have more gets it', async () => {
   await using folder = await temporaryHome();
   const repository = await repositoryWith(folder.home, { big: randomBytes(2 ** 21).toString('base64') });
-  const keep = (bytes: number) => keptRepository(repository, { ...keeping(folder.home), most: { bytes, entries: 10 } });
-  const both = await Promise.allSettled([keep(2 ** 20), keep(2 ** 22)]);
+  const keep = (bytes: number, report = () => {}) =>
+    keptRepository(repository, { ...keeping(folder.home), report, most: { bytes, entries: 10 } });
+  const fetching = Promise.withResolvers<void>();
+  // Were the one that may have more the first to fetch, the other would be refused with the size of the files.
+  const both = await Promise.allSettled([
+    keep(2 ** 20, () => fetching.resolve()),
+    fetching.promise.then(() => keep(2 ** 22)),
+  ]);
   expect(both).toMatchObject([
     {
       status: 'rejected',

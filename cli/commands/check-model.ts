@@ -16,19 +16,14 @@ export function register(root: Command): void {
     )
     .action(async (model: string, options: { run: boolean; json?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ checkModel, describe }, { shutdownSignal }] = await Promise.all([
+      const [{ checkModel, describe, verdict }, { shutdownSignal }] = await Promise.all([
         import('../models/check-model.ts'),
         import('../signals.ts'),
       ]);
       const found = await checkModel(model, { home: config.home, run: options.run }, shutdownSignal());
       if (options.json) console.log(JSON.stringify(found, null, 2));
       else {
-        if (found.reason === null)
-          console.log(
-            found.deviations === null
-              ? `${model}: nothing in its configuration speaks against training it; ${found.not_run === null ? 'no small model was tried' : 'a small model was tried and did not run'}`
-              : `${model} can be trained`,
-          );
+        if (found.reason === null) console.log(verdict(found));
         for (const line of describe(found)) console.log(line);
       }
       if (found.reason !== null) throw new TrialgateError('bad_input', found.reason);

@@ -43,8 +43,8 @@ export function register(root: Command): void {
         if (asked.flags.model !== undefined) await requireEngineModel(config, signal);
         requireSameSettings(asked, running);
       } else {
-        warnOfSettingsNotGiven(asked);
         await requireMachine(asked, { installs: options.install });
+        warnOfSettingsNotGiven(asked);
       }
       if (options.install) {
         const { installWithProgress } = await import('../install/install.ts');

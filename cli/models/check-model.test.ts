@@ -7,7 +7,7 @@ import { temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { EXIT } from '../exit.ts';
 import { INSTALLS } from '../folders.ts';
 import { main } from '../main.ts';
-import { describe } from './check-model.ts';
+import { describe, verdict } from './check-model.ts';
 
 const withPython = test.skipIf(!existsSync(INSTALLS.python));
 const SIZES = { num_hidden_layers: 4, hidden_size: 64, intermediate_size: 64, vocab_size: 128 };
@@ -53,21 +53,6 @@ withPython(
   },
 );
 
-withPython('with --json the finding is printed as it is, without a small model if --no-run forbids it', async () => {
-  await using folder = await temporaryHome();
-  const model = await configured(join(folder.home, 'gemma'), GEMMA);
-  const { code, out } = await checked(folder.home, model, '--no-run', '--json');
-  expect(code).toBe(EXIT.done);
-  expect(JSON.parse(out)).toMatchObject({
-    model,
-    reason: null,
-    attention: { sliding_attention: 2, full_attention: 2 },
-    logit_cap: 30,
-    lora: ['all-linear'],
-    deviations: null,
-  });
-});
-
 withPython('a model that cannot be trained ends with the reason and exit code 2, as `train` refuses it', async () => {
   await using folder = await temporaryHome();
   const model = await configured(join(folder.home, 'mamba'), { model_type: 'mamba', num_hidden_layers: 2 });
@@ -97,15 +82,6 @@ withPython('a hub that fails when it is asked for the configuration ends with ex
   const { code, err } = await checked(folder.home, 'org/gemma');
   expect(code).toBe(EXIT.missingPrerequisite);
   expect(err).toMatch(/^error: /);
-});
-
-withPython('a small model that was tried and did not run is not called untried', async () => {
-  await using folder = await temporaryHome();
-  const model = await configured(join(folder.home, 'mpt'), { model_type: 'mpt', n_layers: 2 });
-  const { code, out } = await checked(folder.home, model);
-  expect(code).toBe(EXIT.done);
-  expect(out).toContain('a small model was tried and did not run');
-  expect(out).toMatch(/small model +no small model of its configuration runs \(\w+: .*[^:]\)/);
 });
 
 withPython('of a multimodal model, its text model is described, and the parts that are kept are named', async () => {
@@ -144,15 +120,32 @@ test('a deviation that is not finite is said in words', () => {
   expect(lines).toContain('ranks        one alone: its gradient differs by a number that is not finite');
 });
 
-withPython('a downloaded model is found by its name in the deployment’s cache', async () => {
-  await using folder = await temporaryHome();
-  for (const name of ['HF_HOME', 'HF_HUB_CACHE']) vi.stubEnv(name, undefined);
-  const cached = join(folder.home, 'cache/huggingface/hub/models--org--gemma');
-  await configured(join(cached, 'snapshots/abc'), GEMMA);
-  await writeFile(join(cached, 'snapshots/abc/model.safetensors'), '');
-  await mkdir(join(cached, 'refs'));
-  await writeFile(join(cached, 'refs/main'), 'abc');
-  const { code, out } = await checked(folder.home, 'org/gemma', '--no-run');
-  expect(code).toBe(EXIT.done);
-  expect(out).toContain('org/gemma: nothing in its configuration speaks against training it');
-});
+withPython(
+  'a downloaded model is found by its name in the deployment’s cache, and with --json the finding is printed as it is, without a small model if --no-run forbids it',
+  async () => {
+    await using folder = await temporaryHome();
+    for (const name of ['HF_HOME', 'HF_HUB_CACHE']) vi.stubEnv(name, undefined);
+    const cached = join(folder.home, 'cache/huggingface/hub/models--org--gemma');
+    await configured(join(cached, 'snapshots/abc'), GEMMA);
+    await writeFile(join(cached, 'snapshots/abc/model.safetensors'), '');
+    await mkdir(join(cached, 'refs'));
+    await writeFile(join(cached, 'refs/main'), 'abc');
+    const { code, out } = await checked(folder.home, 'org/gemma', '--no-run', '--json');
+    expect(code).toBe(EXIT.done);
+    const found = JSON.parse(out);
+    expect(found).toMatchObject({
+      model: 'org/gemma',
+      reason: null,
+      attention: { sliding_attention: 2, full_attention: 2 },
+      logit_cap: 30,
+      lora: ['all-linear'],
+      deviations: null,
+    });
+    const sound = 'org/gemma: nothing in its configuration speaks against training it; ';
+    expect(verdict(found)).toBe(`${sound}no small model was tried`);
+    // A small model that was tried and did not run is not called untried.
+    const failed = { ...found, not_run: 'no small model of its configuration runs (ValueError: sizes)' };
+    expect(verdict(failed)).toBe(`${sound}a small model was tried and did not run`);
+    expect(describe(failed).join('\n')).toContain(failed.not_run);
+  },
+);

@@ -74,6 +74,13 @@ export async function checkModel(
   return findingSchema.parse(JSON.parse(lastLine(stdout)));
 }
 
+/** Returns what `check-model` prints first of a model that nothing speaks against. */
+export function verdict({ model, deviations, not_run }: Pick<Finding, 'model' | 'deviations' | 'not_run'>): string {
+  if (deviations !== null) return `${model} can be trained`;
+  const tried = not_run === null ? 'no small model was tried' : 'a small model was tried and did not run';
+  return `${model}: nothing in its configuration speaks against training it; ${tried}`;
+}
+
 /** Returns the lines that `check-model` prints about what was found. */
 export function describe(found: Finding): string[] {
   const { family, architecture, kept, parameters, attention, window, experts, deviations } = found;

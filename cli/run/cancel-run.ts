@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { meantRun } from '../../activities/run/unknown-run.ts';
 import { TrialgateError } from '../../core/errors.ts';
+import { countFailed } from '../../store/queries/reopen-failed.ts';
 import { endingSignal } from '../../workflows/messages.ts';
 import type { DeploymentClients } from './connect.ts';
 
@@ -31,9 +32,11 @@ export async function cancelRun(
     () => true,
   );
   const isOver = await Promise.race([ended, sleep(WAIT_MS, false, { ref: false })]);
+  const failed = await countFailed(db, runId);
+  const retry = failed === 0 ? '' : ` (with --retry-failed its failed trials run again: ${failed})`;
   // An evaluation has an id with a slash, and cannot be resumed.
   const goOn = runId.includes('/')
     ? ''
-    : `; to continue it${isOver ? '' : ' afterwards'}: npx trialgate resume ${runId}`;
+    : `; to continue it${isOver ? '' : ' afterwards'}: npx trialgate resume ${runId}${retry}`;
   return isOver ? `run ${runId} is cancelled${goOn}` : `run ${runId} is being cancelled, its trials still end${goOn}`;
 }

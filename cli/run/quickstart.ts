@@ -24,8 +24,8 @@ export async function quickstart(
       { deployment, cancelOnFailure: true, stopsAfterwards, ...options },
       signal,
     );
-  if (!livingState(deployment.home)) warnOfSettingsNotGiven(asked);
   await requireMachine(asked);
+  if (!livingState(deployment.home)) warnOfSettingsNotGiven(asked);
   await installWithProgress({ device: deployment.device, python: deployment.python }, signal);
   if (livingState(deployment.home)?.status === 'ready') return void (await train(false));
   await requireEngineModel(deployment, signal);

@@ -23,6 +23,7 @@ test('a folder of several tasks in place of one is refused with their names and 
     message: `${join(home, 'few')} is no task, it has 2: one, two. Name one: npx trialgate try ${join(home, 'few/one')}`,
   });
   await expect(find('many')).rejects.toThrow('it has 10: a, b, n0, n1, n2, n3, n4, n5, and 2 more. Name one: ');
+  await expect(find('none')).rejects.toThrow(/^no folder .*none/);
   await expect(find('few/notes')).rejects.toThrow(/task\.toml is missing/);
   expect(await findTask(resolve('tasks/train/add'), config, home)).toMatchObject({ kind: 'folder' });
 });

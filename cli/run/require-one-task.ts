@@ -9,7 +9,7 @@ const NAMED = 8;
 
 /** @throws TrialgateError `bad_input` when the folder is no task, but has some */
 export async function requireOneTask(folder: string): Promise<void> {
-  const root = await locate(folder);
+  const root = await locate(folder, null);
   if (await isTask(root)) return;
   const names = (await readdir(root)).toSorted();
   const isOne = await Promise.all(names.map((name) => isTask(join(root, name))));

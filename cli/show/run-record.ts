@@ -1,6 +1,7 @@
 import { and, asc, count, eq, inArray, type SQL } from 'drizzle-orm';
 import { readRun } from '../../activities/run/read-run.ts';
 import { unknownRun } from '../../activities/run/unknown-run.ts';
+import { isPass } from '../../core/pass.ts';
 import { passAtK } from '../../core/pass-at-k.ts';
 import { weightedReward } from '../../core/weighted-reward.ts';
 import type { Database } from '../../store/database.ts';
@@ -157,13 +158,13 @@ export async function readRunRecord(db: Database, runId: string, only?: SQL): Pr
         drifted: callsThat((continuation) => continuation === 'drifted'),
         branched: callsThat((continuation) => continuation === 'branched'),
       },
-      pass_rate: rewards.length ? rewards.filter((reward) => reward >= 1).length / rewards.length : null,
+      pass_rate: rewards.length ? rewards.filter(isPass).length / rewards.length : null,
     };
   };
   const passedBy = (rows: typeof trialRows) =>
     Object.values(Object.groupBy(rows, ({ group }) => group.task)).map((ofTask = []) => {
       const rewards = ofTask.flatMap(({ trial }) => (trial?.rewards ? [weightedReward(trial.rewards, weights)] : []));
-      return { trials: rewards.length, passed: rewards.filter((reward) => reward >= 1).length };
+      return { trials: rewards.length, passed: rewards.filter(isPass).length };
     });
   const evaluated = Object.entries(
     Object.groupBy(

@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { runConfig } from '../../core/run-config/run-config.ts';
+import { readEvaluations } from '../../store/queries/read-evaluations.ts';
+import { readIterations } from '../../store/queries/read-iterations.ts';
 import { groups, iterations, policyVersions, runs, trials } from '../../store/schema.ts';
 import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { readRunRecord } from './run-record.ts';
@@ -81,6 +83,22 @@ test('the table of a run says so when rewards are above 0 and no trial has a rew
   expect(runTable(await readRunRecord(store.db, 'partial'))).toContain('0.375   0.375  0.125  0%: no reward ≥ 1');
   await runWith('lost', [[0, 0]], 1);
   expect(runTable(await readRunRecord(store.db, 'lost'))).not.toContain('no reward ≥ 1');
+});
+
+test('a reward that misses 1 by rounding alone is a pass wherever passes are counted, and no lower one is', async () => {
+  const rewards = [[1, 0.9999999], [0.99999]];
+  await runWith('near', rewards, 1);
+  await runWith('near-held-out', rewards, 1);
+  await store.db
+    .update(groups)
+    .set({ kind: 'eval', iteration: null, take: null })
+    .where(eq(groups.runId, 'near-held-out'));
+  expect((await readRunRecord(store.db, 'near')).iterations[0]?.pass_rate).toBeCloseTo(2 / 3, 12);
+  const pages = { from: 0, limit: 1, weights: {}, hasEnded: true };
+  expect(await readIterations(store.db, 'near', pages)).toMatchObject([{ reward: { count: 3, passed: 2 } }]);
+  const own = (await readRunRecord(store.db, 'near-held-out')).evaluations;
+  for (const { passAt } of [{ passAt: own[0]?.pass_at }, ...(await readEvaluations(store.db, 'near-held-out', {}))])
+    expect(passAt).toEqual({ 1: expect.closeTo(2 / 3, 12), 2: 1, 3: 1 });
 });
 
 test('`show` says that a step has no learning signal when the rewards of each group are equal', async () => {

@@ -34,6 +34,13 @@ async function startAndStop(flags: Record<string, string>, script = 'setInterval
   if (state) writeState(home, { ...state, supervisor: { pid: 0, ticks: 0 } });
 }
 
+/** Returns what `up` says that starts nothing. */
+function up(...flags: string[]): Promise<string> {
+  const args = [INSTALLS.main, 'up', '--no-install', ...flags];
+  const env = { PATH: process.env['PATH'], HOME: home, TRIALGATE_HOME: home, TRIALGATE_UNSANDBOXED: 'true' };
+  return text(spawn(INSTALLS.node, args, { env, cwd: home, stdio: ['ignore', 'ignore', 'pipe'] }).stderr);
+}
+
 /** Returns what the next start says. */
 function warningOf(flags: Flags = {}): string {
   const said = vi.spyOn(console, 'error').mockReturnValue();
@@ -52,20 +59,24 @@ test('`up` warns when the last start had settings that this one lacks, names the
     engine_args: '--enable-auto-tool-choice --tool-call-parser hermes',
     secret: 'a secret of mine',
   });
-  // A start that asks for a port that is taken ends before it starts anything.
-  const taken = await holdFreePort('127.0.0.1');
-  const args = [INSTALLS.main, 'up', '--no-install', '--gateway-port', String(taken.port)];
-  const env = { PATH: process.env['PATH'], HOME: home, TRIALGATE_HOME: home };
-  const said = await text(spawn(INSTALLS.node, args, { env, cwd: home, stdio: ['ignore', 'ignore', 'pipe'] }).stderr);
-  await taken.close();
-  expect(said).toMatch(/^WARNING: the last start had settings that this one lacks, and runs that have not ended/);
+  // A start with a folder that has no model ends before it starts anything.
+  const said = await up('--model', home);
+  expect(said).toMatch(/^WARNING: the last start had settings that this one lacks\. A run that has not ended/);
   expect(said).toContain('\n  engine_args: --enable-auto-tool-choice --tool-call-parser hermes (now –)\n');
   expect(said).toContain('\n  secret: had another value\n');
   expect(said).toMatch(
-    /then `npx trialgate up --gateway-port \d+ --secret SECRET --engine-args '--enable-auto-tool-choice --tool-call-parser hermes'`/,
+    /then `npx trialgate up --secret SECRET --model \S+ --engine-args '--enable-auto-tool-choice --tool-call-parser hermes'`/,
   );
   expect(said).toContain('write them into trialgate.yaml (secret, engine_args)');
   expect(said).not.toContain('a secret of mine');
+});
+
+test('an `up` that ends because a port is taken says nothing of settings, because no run would go on', async () => {
+  await startAndStop({ engine_args: '--enable-auto-tool-choice' });
+  const taken = await holdFreePort('127.0.0.1');
+  const said = await up('--gateway-port', String(taken.port)).finally(() => taken.close());
+  expect(said).toContain(`port ${taken.port} on 127.0.0.1`);
+  expect(said).not.toContain('WARNING');
 });
 
 test('a start does not warn of settings that a flag or trialgate.yaml gives, also with another value', async () => {

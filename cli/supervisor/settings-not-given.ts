@@ -31,7 +31,7 @@ export function warnOfSettingsNotGiven(asked: Asked): void {
   if (missing.length === 0) return;
   console.error(
     [
-      'WARNING: the last start had settings that this one lacks, and runs that have not ended go on without them:',
+      'WARNING: the last start had settings that this one lacks. A run that has not ended goes on without them:',
       ...missing.map((each) => `  ${lineOf(each)}`),
       `To start with them again: \`npx trialgate down\`, then \`${upCommand(asked, missing)}\`. To have them at each start, write them into trialgate.yaml (${missing.map(({ key }) => key).join(', ')})`,
     ].join('\n'),

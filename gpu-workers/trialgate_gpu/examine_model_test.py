@@ -13,7 +13,7 @@ from transformers import AutoConfig
 from . import attention, examine_model
 from .errors import GpuWorkerError
 from .examine_model import MISSING, TOLERANCE, UNREACHABLE, Deviations, Finding, examine, to_json
-from .families_test import REFUSED, SMALL, TRAINED, make
+from .families_test import REFUSED, SMALL
 from .logit_shape import PLAIN, LogitShape
 from .multimodal import TextModel
 from .policy import load_model
@@ -109,7 +109,11 @@ def test_a_deviation_that_is_not_finite_is_a_fault_and_null_in_the_output(change
     )
 
 
-@pytest.mark.parametrize("kind", ["gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "nanochat"])
+# A small Gemma 3 has six layers and a small Gemma 3n ten, so these take many seconds: `npm test` is without them.
+SLOW = [pytest.param(kind, marks=pytest.mark.processes) for kind in ("gemma3_text", "gemma3n_text")]
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gemma4_text", "nanochat", *SLOW])
 def test_the_small_model_of_a_family_with_a_cap_does_not_pass_without_the_cap(tmp_path, monkeypatch, kind):
     caps = {} if LogitShape.of(AutoConfig.for_model(kind)).cap else {"final_logit_softcapping": 30.0}
     folder = configured(tmp_path, kind, **caps)
@@ -176,6 +180,12 @@ def test_of_a_model_whose_small_one_does_not_even_run_in_transformers_no_more_is
     assert found.not_run == "no small model of its configuration runs (ValueError: no such size: none)"
 
 
+def test_a_family_whose_small_model_breaks_its_own_rules_is_tried_and_the_finding_has_the_error(tmp_path):
+    found = examine(configured(tmp_path, "mpt", n_layers=2), "mpt")
+    assert (found.reason, found.deviations) == (None, None)
+    assert re.fullmatch(r"no small model of its configuration runs \(\w+: .*[^:]\)", found.not_run)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_family_that_is_refused_is_so_before_any_model_is_made(tmp_path, name, monkeypatch):
     settings, reason = REFUSED[name]
@@ -237,18 +247,23 @@ def test_a_small_configuration_keeps_every_kind_of_layer_and_what_the_logits_are
     assert LogitShape.of(small) == LogitShape.of(large)
 
 
-def test_a_name_without_a_configuration_ends_with_what_is_missing(tmp_path):
-    command = [sys.executable, "-m", "trialgate_gpu.examine_model"]
-    ended = subprocess.run([*command, tmp_path], capture_output=True, text=True)
-    assert ended.returncode == MISSING
-    assert "has no config.json" in ended.stdout
+# A start of the program takes seconds, so only tests of its environment start it.
+def program(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["examine_model", *map(str, arguments)])
+    examine_model.main()
 
 
-def test_the_program_prints_what_it_found(tmp_path):
-    folder = make(tmp_path / "model", "llama", TRAINED["llama"], torch.bfloat16)
-    (folder / "model.safetensors").unlink()
-    command = [sys.executable, "-m", "trialgate_gpu.examine_model", folder, "--name", "mine", "--no-run"]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+def test_a_name_without_a_configuration_ends_with_what_is_missing(tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        program(monkeypatch, tmp_path)
+    assert ended.value.code == MISSING
+    assert "has no config.json" in capsys.readouterr().out
+
+
+def test_the_program_prints_what_it_found(tmp_path, monkeypatch, capsys):
+    folder = configured(tmp_path, "llama", **SMALL)
+    program(monkeypatch, folder, "--name", "mine", "--no-run")
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (found["model"], found["reason"], found["family"]) == ("mine", None, "llama")
 
 
@@ -301,10 +316,11 @@ def test_of_a_model_on_a_hub_only_the_configuration_is_downloaded_and_into_no_ca
     assert list(tmp_path.rglob("config.json")) == []
 
 
-def test_a_hub_that_cannot_be_asked_is_another_end_than_a_model_that_is_missing(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "trialgate_gpu.examine_model", "org/llama"]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert ended.returncode == UNREACHABLE
-    assert re.search(r"could not be downloaded \(HF_HUB_OFFLINE is set\): \w+Error: \S", ended.stdout)
+def test_a_hub_that_cannot_be_asked_is_another_end_than_a_model_that_is_missing(monkeypatch, capsys):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # The library has read the variable already.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(SystemExit) as ended:
+        program(monkeypatch, "org/llama")
+    assert ended.value.code == UNREACHABLE
+    assert re.search(r"could not be downloaded \(HF_HUB_OFFLINE is set\): \w+Error: \S", capsys.readouterr().out)

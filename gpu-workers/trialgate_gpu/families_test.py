@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +190,12 @@ def make_multimodal(folder: Path, name: str, **more: Any) -> PreTrainedModel:
     return model
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns the folder of a model in float32, which tests only read."""
+    return cache(lambda name: make(tmp_path_factory.mktemp("made"), name, TRAINED[name]))
+
+
 @pytest.fixture
 def tensor_of():
     def read(folder: str | Path, ending: str) -> torch.Tensor:
@@ -199,25 +207,25 @@ def tensor_of():
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_supported_model_gives_the_same_log_probabilities_in_a_pack_alone_and_in_transformers(name, tmp_path):
-    policy = Policy(make(tmp_path, name, TRAINED[name]), CPU)
-    found = check_model(policy, tmp_path)
+def test_a_supported_model_gives_the_same_log_probabilities_in_a_pack_alone_and_in_transformers(name, made):
+    policy = Policy(made(name), CPU)
+    found = check_model(policy, made(name))
     assert max(found.values()) <= TOLERANCE / 100
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_the_trainers_gradient_of_a_supported_model_equals_that_of_pytorch_autograd_without_packs(name, tmp_path):
-    policy = Policy(make(tmp_path, name, TRAINED[name]), CPU, torch.float32)
+def test_the_trainers_gradient_of_a_supported_model_equals_that_of_pytorch_autograd_without_packs(name, made):
+    policy = Policy(made(name), CPU, torch.float32)
     assert gradient_deviation(policy) <= 1e-4
 
 
 @pytest.mark.parametrize("name", SHAPED)
-def test_a_model_whose_head_scales_or_caps_its_logits_would_not_pass_without_that(name, tmp_path, monkeypatch):
-    policy = Policy(make(tmp_path, name, TRAINED[name]), CPU, torch.float32)
+def test_a_model_whose_head_scales_or_caps_its_logits_would_not_pass_without_that(name, made, monkeypatch):
+    policy = Policy(made(name), CPU, torch.float32)
     monkeypatch.setattr(LogitShape, "of", lambda _: PLAIN)
     assert gradient_deviation(policy) > 0.1
     with pytest.raises(GpuWorkerError, match="its attention or its head is of another kind"):
-        check_model(policy, tmp_path)
+        check_model(policy, made(name))
 
 
 @pytest.mark.parametrize("name", REFUSED)

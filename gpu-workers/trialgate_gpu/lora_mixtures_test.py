@@ -1,6 +1,7 @@
 """Tests adapters of mixtures of experts. transformers joins the experts to tensors that are no linear layers."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
+
+from conftest import Run
 
 from .errors import GpuWorkerError
 from .families_test import MIXTURES, TRAINED, make
@@ -39,6 +42,20 @@ def run_of(make_run, tmp_path):
     return of
 
 
+@pytest.fixture(scope="module")
+def all_linear(tmp_path_factory):
+    """Returns a run of a mixture whose adapter is on `all-linear`, its version 0 and its first step."""
+
+    @cache
+    def of(name):
+        folder = tmp_path_factory.mktemp(name)
+        run = Run(folder / "home", make(folder / "model", name, TRAINED[name], torch.bfloat16))
+        base = base_of(run, trainer := fresh())
+        return run, base, step(run, trainer, base)
+
+    return of
+
+
 def adapted(checkpoint):
     """Returns the names of the layers that have an adapter in a checkpoint's file."""
     names = load_file(Path(checkpoint) / ADAPTER)
@@ -47,25 +64,29 @@ def adapted(checkpoint):
 
 @pytest.mark.parametrize("name", MIXTURES)
 def test_all_linear_gives_an_adapter_to_attention_dense_layers_and_shared_experts_but_not_to_experts_and_routers(
-    run_of, trainer, name
+    all_linear, name
 ):
-    layers = adapted(base_of(run_of(name), trainer)["checkpoint"])
+    _, base, _ = all_linear(name)
+    layers = adapted(base["checkpoint"])
     assert {layer.rsplit(".", 1)[-1] for layer in layers} == ALL[name]
     assert not [layer for layer in layers if ".experts" in layer or layer.endswith((".gate", ".router"))]
 
 
 # Some names are also those of experts: peft would look for an adapter there.
-CHOSEN = [(name, "all-linear") for name in MIXTURES]
+CHOSEN = [(name, None) for name in MIXTURES]
 CHOSEN += [("glm4_moe", ["down_proj", "q_proj"]), ("deepseek_v3", ["shared_experts.gate_proj", "o_proj"])]
 
 
 @pytest.mark.parametrize(("name", "targets"), CHOSEN, ids=str)
 def test_a_step_of_a_mixtures_adapter_gives_one_that_peft_loads_and_that_the_merged_export_has(
-    run_of, trainer, tmp_path, name, targets
+    all_linear, run_of, trainer, tmp_path, name, targets
 ):
-    run = run_of(name)
-    base = base_of(run, trainer, target_modules=targets)
-    made = step(run, trainer, base, target_modules=targets)
+    if targets is None:
+        run, base, made = all_linear(name)
+    else:
+        run = run_of(name)
+        base = base_of(run, trainer, target_modules=targets)
+        made = step(run, trainer, base, target_modules=targets)
     changed, before = (load_file(Path(each["checkpoint"]) / ADAPTER) for each in (made, base))
     assert all(not torch.equal(changed[name], before[name]) for name in changed if "lora_B" in name)
 
@@ -85,9 +106,9 @@ def test_a_step_of_a_mixtures_adapter_gives_one_that_peft_loads_and_that_the_mer
 
 
 @pytest.mark.parametrize("name", MIXTURES)
-def test_peft_finds_in_the_file_of_a_mixtures_adapter_each_weight_that_it_looks_for(run_of, trainer, name):
-    run = run_of(name)
-    made = step(run, trainer, base_of(run, trainer))["checkpoint"]
+def test_peft_finds_in_the_file_of_a_mixtures_adapter_each_weight_that_it_looks_for(all_linear, name):
+    run, _, first = all_linear(name)
+    made = first["checkpoint"]
     model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(run.model), made)
     file = load_file(Path(made) / ADAPTER)
     loaded = {n.replace(".default.", "."): p for n, p in model.named_parameters() if ".lora_" in n}

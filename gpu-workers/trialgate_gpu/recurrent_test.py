@@ -73,7 +73,7 @@ def test_sequences_that_branch_in_a_reply_give_log_probabilities_and_gradient_of
     require_equal(packed(policy, sequences, untrained, max_tokens), alone(policy, sequences, untrained))
 
 
-@pytest.mark.parametrize("prompt", [512, 2048])
+@pytest.mark.parametrize("prompt", [512, pytest.param(2048, marks=pytest.mark.processes)])
 def test_a_prompt_that_8_trials_share_is_computed_once_and_its_gradient_is_that_of_8_times_it(policy, prompt):
     draw = np.random.default_rng(0)
     start = draw.integers(0, 64, prompt)

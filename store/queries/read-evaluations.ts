@@ -1,4 +1,5 @@
 import { and, eq, sql } from 'drizzle-orm';
+import { LEAST_PASS } from '../../core/pass.ts';
 import { passAtK, type TaskResult } from '../../core/pass-at-k.ts';
 import type { Database } from '../database.ts';
 import { groups, trials } from '../schema.ts';
@@ -43,7 +44,7 @@ export async function readEvaluations(
         trials: sql<number>`count(*)`.as('trials'),
         scored: sql<number>`count(${tried.reward})`.as('scored'),
         sum: sql<number | null>`sum(${tried.reward})`.as('sum'),
-        passed: sql<number>`count(*) filter (where ${tried.reward} >= 1)`.as('passed'),
+        passed: sql<number>`count(*) filter (where ${tried.reward} >= ${LEAST_PASS}::float8)`.as('passed'),
       })
       .from(tried)
       .groupBy(tried.id, tried.task),

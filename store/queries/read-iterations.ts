@@ -1,4 +1,5 @@
 import { and, asc, eq, gte, lte, sql } from 'drizzle-orm';
+import { LEAST_PASS } from '../../core/pass.ts';
 import type { Database } from '../database.ts';
 import { batches, groups, iterations, policyVersions, trials, type Outcome } from '../schema.ts';
 import { shownOutcome } from './shown-outcome.ts';
@@ -104,7 +105,7 @@ async function countTrials(db: Database, runId: string, { from, last, weights, h
       from (select iteration, take, max(reward) as high, min(reward) as low from ended group by iteration, take, group_id) ranges group by 1, 2
     ), rewards as (
       select iteration, take, avg(reward) as mean, percentile_cont(0.5) within group (order by reward) as median,
-        stddev_pop(reward) as std, count(*) as count, count(*) filter (where reward >= 1) as passed
+        stddev_pop(reward) as std, count(*) as count, count(*) filter (where reward >= ${LEAST_PASS}::float8) as passed
       from ended where reward is not null group by 1, 2
     )
     select outcomes.iteration, outcomes.take, trials, equal::int, rewarded::int,

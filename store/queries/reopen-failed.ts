@@ -6,11 +6,8 @@ import { batches, groups, iterations, trials } from '../schema.ts';
 /** The outcomes by which a broken agent or verifier ends a trial. */
 const FAILED: Outcome[] = ['timed_out', 'agent_error', 'verifier_error'];
 
-/**
- * Lets the failed trials of a run's open groups have a next attempt, after a person has repaired their agent or verifier. Their earlier attempts
- * keep their outcomes. Trials of a written batch stay as they are. The run must not be under way. Returns the number of trials.
- */
-export async function reopenFailed(db: Database, runId: string): Promise<number> {
+/** Returns the condition for the failed trials of a run's open groups. Trials of a written batch stay as they are. */
+function failedTrials(db: Database, runId: string) {
   const isOfBatch = sql`exists (select 1 from ${batches} as batch where batch.run_id = ${groups.runId} and batch.iteration = ${groups.batchIteration} and batch.take = ${groups.batchTake})`;
   const isLive = sql`exists (select 1 from ${iterations} as live where live.run_id = ${groups.runId} and live.iteration = ${groups.iteration} and live.take = ${groups.take} and live.status <> 'superseded')`;
   const open = db
@@ -25,10 +22,21 @@ export async function reopenFailed(db: Database, runId: string): Promise<number>
         sql`not ${isOfBatch}`,
       ),
     );
+  return and(inArray(trials.groupId, open), inArray(trials.outcome, FAILED));
+}
+
+/** Returns the number of trials that `reopenFailed` would let run again. */
+export const countFailed = (db: Database, runId: string): Promise<number> => db.$count(trials, failedTrials(db, runId));
+
+/**
+ * Lets the failed trials of a run's open groups have a next attempt, after a person has repaired their agent or verifier. Their earlier attempts
+ * keep their outcomes. The run must not be under way. Returns the number of trials.
+ */
+export async function reopenFailed(db: Database, runId: string): Promise<number> {
   const reopened = await db
     .update(trials)
     .set({ outcome: null, rewards: null, turnRewards: null, sealedAt: null })
-    .where(and(inArray(trials.groupId, open), inArray(trials.outcome, FAILED)))
+    .where(failedTrials(db, runId))
     .returning({ id: trials.id });
   return reopened.length;
 }

@@ -68,11 +68,9 @@ asyncio.run(main())
 
 const PUBLISH = `
 import asyncio, hashlib, json, sys
-from dataclasses import asdict
 from pathlib import Path
 import torch
 from safetensors.torch import save
-from trialgate_gpu.lora import Lora
 from trialgate_gpu.manifest import Manifest
 from trialgate_gpu.progress import Progress
 from trialgate_gpu.publish import publish_policy
@@ -106,7 +104,8 @@ def adapter(version):
         file.write_bytes(b"{}")
     tensors = save({"base_model.model.q_proj.lora_B.weight": torch.full((2, 2), float(version))})
     files = {"adapter_model.safetensors": tensors, "adapter_config.json": b"{}"}
-    return write(f"a{version}", of_adapter, files, asdict(Lora(8, 16.0, "all-linear", 0)), links, version)
+    lora = {"rank": 8, "alpha": 16.0, "target_modules": "all-linear", "seed": 0}
+    return write(f"a{version}", of_adapter, files, lora, links, version)
 
 def publish(version, checkpoint, canary):
     request = {"weight_version": f"run@{version}", "checkpoint": str(checkpoint), "replicas": ["relay:w1"]}

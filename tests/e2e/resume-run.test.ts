@@ -10,6 +10,7 @@ import { OTHER_MODEL_ADVICE } from '../../core/block-advice.ts';
 import { REPOSITORY } from '../../core/repository.ts';
 import { runConfig } from '../../core/run-config/run-config.ts';
 import { taskWith, temporaryHome } from '../support/harness/sandbox-fixtures.ts';
+import { countFailed } from '../../store/queries/reopen-failed.ts';
 import { attempts, iterations, replicas, runs } from '../../store/schema.ts';
 import { useDatabase } from '../support/harness/use-database.ts';
 import type { PublishInput } from '../../core/gpu-contract.ts';
@@ -204,20 +205,25 @@ test('a resume that comes while a cancelled run still ends waits for its end and
   expect((await db.select().from(runs).where(eq(runs.id, 'ending')))[0]?.status).toBe('completed');
 });
 
-test('a run that a person cancels ends as cancelled, and a run that is not under way cannot be cancelled', async () => {
+test('a run that a person cancels ends as cancelled, says how it and its failed trials go on, and a run that is not under way cannot be cancelled', async () => {
   const { db } = store;
   const { client } = environment;
   await using place = await smallRun();
   const { config, world, home } = place;
   const { held } = hold(world, /./);
+  const { runAgent } = world;
+  world.runAgent = async (input) =>
+    input.trialId.endsWith('0-0') ? { outcome: 'agent_error', reason: 'KeyError', seconds: {} } : runAgent(input);
   const { openTrial, ...general } = recordsOver(world, { db, temporal: client, home: home });
   await withWorkers(
     environment,
     { trialgate: { ...general, openTrial }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
     async () => {
       await startRun(client, 'unwanted', config);
-      await until(() => held.size === 2);
-      expect(await cancelRun({ client, db }, 'unwanted')).toMatch(/^run unwanted is cancelled; .*resume unwanted$/);
+      await until(async () => held.size === 1 && (await countFailed(db, 'unwanted')) === 1);
+      expect(await cancelRun({ client, db }, 'unwanted')).toBe(
+        'run unwanted is cancelled; to continue it: npx trialgate resume unwanted (with --retry-failed its failed trials run again: 1)',
+      );
       const [run] = await db.select().from(runs).where(eq(runs.id, 'unwanted'));
       expect(run?.status).toBe('cancelled');
       expect(run?.reason).toBe('cancelled by a person');

@@ -6,8 +6,11 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
  */
 export const LONGEST: readonly string[] = [
   'workflows/train-run.test.ts',
+  'cli/run/operate-in-thread.test.ts',
   'tests/e2e/long-tail.test.ts',
   'tests/e2e/by-temporal.test.ts',
+  'cli/models/check-model.test.ts',
+  'cli/models/require-trainable.test.ts',
   'activities/sandbox/run-process.test.ts',
   'tests/e2e/started-again.test.ts',
   'tests/e2e/train-step-faults.test.ts',

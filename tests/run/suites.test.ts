@@ -21,6 +21,14 @@ test('each path of an area is one of a file that exists', () => {
   expect(parts.filter((part) => !realFiles.some((file) => file.includes(part)))).toEqual([]);
 });
 
+test('the tests in Python are divided among suites that leave out none and run none twice', () => {
+  const all = globSync('gpu-workers/**/*_test.py', { cwd: REPOSITORY });
+  const runs = SIDE_BY_SIDE.flat().flatMap((suite) =>
+    suite.kind === 'pytest' ? (suite.files ?? all.filter((file) => !suite.without?.includes(file))) : [],
+  );
+  expect(runs.toSorted()).toEqual(all.toSorted());
+});
+
 test('the gate has one file with real parts', () => {
   const gate = [...SIDE_BY_SIDE.flat(), ...LAST].filter(
     (suite) => suite.kind === 'vitest' && suite.project === 'real' && GATE_AREAS.some((each) => each === suite.area),

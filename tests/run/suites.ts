@@ -9,11 +9,11 @@ export const GATE_AREAS = ['checks', 'fast', 'temporal', 'workerd', 'main-job'] 
 export const ALL_AREAS = [...GATE_AREAS, 'sglang', 'clients', 'sandboxes', 'runs', 'trainer', 'page'] as const;
 export type Area = (typeof ALL_AREAS)[number];
 
-/** One command that tests. `files` limits vitest to files whose paths contain one of them. */
+/** One command that tests. `files` limits vitest to files whose paths contain one of them, and pytest to these; `without` are left out of pytest. */
 export type Suite = { name: string; area: Area; inPython?: boolean } & (
   | { kind: 'check'; command: string[] }
   | { kind: 'vitest'; project: string; files?: readonly string[]; workers?: number; config?: string }
-  | { kind: 'pytest'; marker: string; testSeconds: number }
+  | { kind: 'pytest'; marker: string; testSeconds: number; files?: readonly string[]; without?: readonly string[] }
 );
 
 const bin = (name: string): string => path.join(REPOSITORY, 'node_modules/.bin', name);
@@ -64,23 +64,29 @@ export const FIRST: readonly Suite[] = [
   { name: 'temporal', area: 'temporal', kind: 'vitest', project: 'temporal' },
 ];
 
+/** The file in Python that follows the main job: the lanes of `SIDE_BY_SIDE` shall end together. */
+const FAMILIES = ['gpu-workers/trialgate_gpu/families_test.py'];
+
+const python = (name: string, which: { files: readonly string[] } | { without: readonly string[] }): Suite => ({
+  name,
+  area: 'fast',
+  kind: 'pytest',
+  marker: '(not real and not processes) or gate',
+  testSeconds: 60,
+  inPython: true,
+  ...which,
+});
+
 /**
  * Suites of two lanes that run side by side. The main job leaves a third of two processors idle, because vLLM starts and trials begin on one, and the
  * tests in Python need one. Beside the fast tests, which need two, both would take longer.
  */
 export const SIDE_BY_SIDE: readonly (readonly Suite[])[] = [
-  [real('main-job')],
+  [real('main-job'), python('families', { files: FAMILIES })],
   [
     { name: 'ruff', area: 'checks', kind: 'check', command: check('ruff', 'ruff-format'), inPython: true },
     { name: 'licenses', area: 'checks', kind: 'check', command: check('npm-licenses', 'python-licenses') },
-    {
-      name: 'python',
-      area: 'fast',
-      kind: 'pytest',
-      marker: '(not real and not processes) or gate',
-      testSeconds: 60,
-      inPython: true,
-    },
+    python('python', { without: FAMILIES }),
   ],
 ];
 
@@ -111,10 +117,13 @@ export function commandOf(suite: Suite, again?: readonly string[]): string[] {
         ...(again ?? suite.files ?? []),
       ];
     }
-    case 'pytest':
+    case 'pytest': {
+      const { files = ['gpu-workers'], without = [] } = suite;
       return [
         ...[INSTALLS.python, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '-p', 'pytest_events'],
-        ...['-m', suite.marker, `--timeout=${suite.testSeconds}`, ...(again ?? ['gpu-workers'])],
+        ...['-m', suite.marker, `--timeout=${suite.testSeconds}`],
+        ...(again ?? [...files, ...without.map((file) => `--ignore=${file}`)]),
       ];
+    }
   }
 }

@@ -1,6 +1,7 @@
 """Tests that weights that are read one at a time are those that transformers loads."""
 
 import json
+from functools import cache
 from weakref import ref
 
 import pytest
@@ -18,6 +19,12 @@ from . import weight_source as module
 from .weight_source import weight_source
 
 ADAPTER = Lora(rank=4, alpha=8.0, target_modules="all-linear", seed=3)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Returns the folder of a model, which tests only read."""
+    return cache(lambda name, dtype: make(tmp_path_factory.mktemp("made"), name, TRAINED[name], dtype))
 
 
 def both(folder, lora=None):
@@ -47,8 +54,8 @@ def test_each_weight_is_read_alone_and_none_stays_in_memory(tmp_path, tied, lora
 @pytest.mark.parametrize("lora", [None, ADAPTER], ids=["all weights", "LoRA"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("name", TRAINED)
-def test_every_family_gets_the_weights_and_buffers_that_transformers_loads(tmp_path, name, dtype, lora):
-    read, loaded = both(make(tmp_path / "model", name, TRAINED[name], dtype), lora)
+def test_every_family_gets_the_weights_and_buffers_that_transformers_loads(made, name, dtype, lora):
+    read, loaded = both(made(name, dtype), lora)
     assert not isinstance(read, module._Loaded)
     assert_equal(read, loaded)
 
