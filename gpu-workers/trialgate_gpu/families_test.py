@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from peft import PeftModel
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import linear
@@ -19,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimoda
 
 from conftest import LORA, two_groups
 
-from . import attention
+from . import attention, checkpoint, multimodal
 from . import policy as policy_module
 from .errors import GpuWorkerError
 from .gradient_check import gradient_deviation
@@ -30,11 +31,12 @@ from .load_base import load_base
 from .logit_shape import PLAIN, LogitShape
 from .measure_canary import canary_token_ids
 from .merge import merge
+from .multimodal import text_config
 from .pack import chain, make_packs
 from .policy import Policy
 from .progress import Progress
 from .self_check import TOLERANCE, check_model
-from .tensor_file import read_tensor, stored_tensors
+from .tensor_file import INDEX, read_tensor, stored_tensors
 from .train_step_test import fresh
 
 CPU = torch.device("cpu")
@@ -325,6 +327,30 @@ def test_a_multimodal_checkpoint_whose_tower_has_no_weights_is_trained_and_stays
     assert tensors_of(made["checkpoint"]).keys() == tensors_of(run.model).keys()
 
 
+def test_a_multimodal_checkpoint_of_several_files_is_written_as_several_with_the_size_of_its_tensors(
+    tmp_path, make_run, monkeypatch
+):
+    whole = make_multimodal(folder := tmp_path / "model", "gemma3")
+    (folder / "model.safetensors").unlink()
+    whole.model.vision_tower.float()
+    whole.save_pretrained(folder, max_shard_size="20KB")
+    monkeypatch.setattr(checkpoint, "LARGEST_FILE", 20_000)
+    run, trainer = make_run(), fresh()
+    run.model = folder
+    made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+
+    before, after = tensors_of(folder), tensors_of(made["checkpoint"])
+    assert {n: (t.shape, t.dtype) for n, t in after.items()} == {n: (t.shape, t.dtype) for n, t in before.items()}
+    assert all(after[n].equal(before[n]) for n in before if "language_model" not in n)
+    index = json.loads((Path(made["checkpoint"]) / INDEX).read_text())
+    assert index["weight_map"].keys() == after.keys() and len(set(index["weight_map"].values())) > 2
+    size = sum(t.nbytes for t in after.values())
+    assert index["metadata"]["total_size"] == size
+    policy = Policy(folder, CPU)
+    needed = checkpoint.state_bytes(policy, folder)
+    assert needed == size + 3 * policy.master.nbytes + checkpoint.SPARE_BYTES
+
+
 @pytest.mark.parametrize(
     ("rename", "why"),
     [
@@ -366,6 +392,9 @@ def test_an_adapter_of_a_multimodal_models_text_model_has_the_names_of_the_multi
     folder = Path(made["checkpoint"])
     names = load_file(folder / "adapter_model.safetensors").keys()
     assert all(name.startswith("base_model.model.model.language_model.layers.") for name in names)
+    # The tower has layers of the same last names.
+    adapted = PeftModel.from_pretrained(loaded_whole(run.model), folder).state_dict()
+    assert {name.replace(".default.", ".") for name in adapted if ".lora_" in name} == names
     (merged := tmp_path / "merged").mkdir()
     merge(folder, merged)
     assert tensors_of(merged).keys() == tensors_of(run.model).keys()
@@ -396,6 +425,25 @@ def test_where_the_two_configurations_differ_in_whether_the_head_is_tied_the_fil
     weights = Policy(tmp_path, CPU).weights()
     assert all(weights[name].equal(before[name]) for name in weights)
     assert "language_model.lm_head.weight" in weights
+
+
+def test_where_the_whole_configuration_does_not_say_whether_the_head_is_tied_that_of_the_text_does():
+    config = AutoConfig.for_model("voxtral")
+    assert not hasattr(config, "tie_word_embeddings")
+    for tied in (True, False):
+        config.text_config.tie_word_embeddings = tied
+        assert text_config(config, ["language_model.lm_head.weight"]).tie_word_embeddings == tied
+
+
+def test_a_multimodal_checkpoint_whose_class_fails_in_any_way_is_a_bad_model(tmp_path, monkeypatch):
+    def fail(_):
+        raise AttributeError("no such part\nof the model")
+
+    make_multimodal(tmp_path, "mistral3")
+    monkeypatch.setattr(multimodal, "without_weights", fail)
+    with pytest.raises(GpuWorkerError, match=r"mistral3\) cannot be trained: .* and no such part; choose") as caught:
+        multimodal.read_text_model(tmp_path)
+    assert caught.value.kind == "BadModel"
 
 
 def test_the_canary_has_no_tokens_that_stand_for_images(tmp_path):

@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimoda
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, WeightTransform, rename_source_key
 
+from .device import is_out_of_memory
 from .errors import GpuWorkerError
 from .tensor_file import stored_tensors
 
@@ -51,8 +52,9 @@ def text_config(config: PretrainedConfig, stored: Iterable[str] = ()) -> Pretrai
     found = copy.deepcopy(config.get_text_config())
     found.dtype = config.dtype or found.dtype
     stored = list(stored)
-    # Families differ in which of the two configurations has the true setting. The files know.
-    if stored and bool(config.tie_word_embeddings) != bool(found.tie_word_embeddings):
+    # Families differ in which of the two configurations has the true setting, and some have it in one. The files know.
+    tied = {getattr(each, "tie_word_embeddings", None) for each in (config, found)}
+    if stored and tied == {True, False}:
         found.tie_word_embeddings = not any(name.endswith(HEAD) for name in stored)
     return found
 
@@ -123,9 +125,15 @@ def why_not_apart(config: PretrainedConfig, text: PreTrainedModel) -> str | None
         _require_same_parts(whole, text, places(whole, text))
     # A configuration of somebody else's may break transformers in any way.
     except Exception as error:
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        return f"{what_it_is(config)}, and {first}"
+        return f"{what_it_is(config)}, and {_first_line(error)}"
     return None
+
+
+def needs_towers(whole: PretrainedConfig | None, error: Exception) -> str | None:
+    """Says so where the multimodal class failed at one of its parts that have no weights here."""
+    if whole is None or "meta tensor" not in str(error):
+        return None
+    return f"{what_it_is(whole)}, and its class needs its towers for text too, which the trainer does not load"
 
 
 def what_it_is(config: PretrainedConfig) -> str:
@@ -164,22 +172,30 @@ def read_text_model(folder: Path) -> TextModel:
         stored = list(stored_tensors(folder))
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise cannot_be_loaded(folder, error) from error
-    own = text_config(config, stored)
     try:
+        own = text_config(config, stored)
         with torch.device("meta"):
             text = AutoModelForCausalLM.from_config(own)
         whole = without_weights(config)
         place = places(whole, text)
         return TextModel(own, config, place, _key_mapping(whole, text, place, stored))
-    except ValueError as error:
-        what = f"model {_base(folder)} ({config.model_type}) cannot be trained: it is multimodal, and {error}"
-        raise GpuWorkerError("BadModel", f"{what}; choose another model") from None
+    # A configuration of somebody else's may break transformers in any way.
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        why = f"it is multimodal, and {_first_line(error)}"
+        what = f"model {_base(folder)} ({config.model_type}) cannot be trained: {why}"
+        raise GpuWorkerError("BadModel", f"{what}; choose another model") from error
 
 
 def cannot_be_loaded(folder: Path, error: Exception) -> GpuWorkerError:
-    first = next(iter(str(error).splitlines()), type(error).__name__)
+    first = _first_line(error)
     what = f"model {_base(folder)} cannot be loaded ({first}): its files are cut short, or not of its configuration"
     return GpuWorkerError("BadModel", f"{what}; download it again or choose another model")
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _base(folder: Path) -> Path:

@@ -8,7 +8,6 @@ it divides a tensor of the files, or they are quantized or no safetensors.
 from __future__ import annotations
 
 import copy
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ from ..errors import GpuWorkerError
 from ..lora import ADAPTER_PARTS, Lora, add_adapter
 from ..multimodal import TextModel
 from ..policy import load_model
-from ..tensor_file import DTYPES
+from ..tensor_file import DTYPES, tensor_files
 from .fit import main_memory_room
 
 # Numbers that a cast turns into each other. A quantized tensor needs more.
@@ -179,14 +178,7 @@ def _require_room(folder: Path, model: PreTrainedModel) -> None:
 
 def _stored_tensors(folder: Path) -> dict[str, _Stored]:
     """Returns the tensors that transformers would load. Others in the folder are not part of the model."""
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.exists():
-        return _tensors_of(whole)
-    if not index.exists():
-        return {}
-    weight_map = json.loads(index.read_text())["weight_map"]
-    found = {file: _tensors_of(folder / file) for file in sorted(set(weight_map.values()))}
-    return {name: found[file][name] for name, file in weight_map.items()}
+    return {name: each for path in tensor_files(folder) for name, each in _tensors_of(path).items()}
 
 
 def _tensors_of(path: Path) -> dict[str, _Stored]:
