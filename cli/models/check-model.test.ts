@@ -89,7 +89,7 @@ withPython('of a multimodal model, its text model is described, and the parts th
   const model = await configured(join(folder.home, 'gemma'), { model_type: 'gemma3', text_config: SIZES });
   const { code, out } = await checked(folder.home, model, '--no-run');
   expect(code).toBe(EXIT.done);
-  expect(out).toMatch(/family +gemma3 \(Gemma3ForConditionalGeneration\), [\d,]+ parameters/);
+  expect(out).toMatch(/family +gemma3 \(Gemma3ForConditionalGeneration\), [\d,]+ parameters in its text model/);
   expect(out).toMatch(/multimodal +its text model is trained, .* vision_config: kept/);
 });
 

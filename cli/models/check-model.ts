@@ -87,7 +87,10 @@ export function describe(found: Finding): string[] {
   if (family === null || parameters === null || attention === null) return [];
   const layers = Object.entries(attention).map(([kind, count]) => `${count} layers of ${kind}`);
   const rows: [string, string][] = [
-    ['family', `${family} (${architecture ?? 'unknown'}), ${parameters.toLocaleString('en-US')} parameters`],
+    [
+      'family',
+      `${family} (${architecture ?? 'unknown'}), ${parameters.toLocaleString('en-US')} parameters${kept?.length ? ' in its text model' : ''}`,
+    ],
     ...(kept === null || kept.length === 0 ? [] : [['multimodal', multimodal(kept)] satisfies [string, string]]),
     ['attention', `${layers.join(', ')}${window === null ? '' : `, with a window of ${window} tokens`}`],
     ['experts', experts === null ? 'none' : `${experts} in a layer`],
