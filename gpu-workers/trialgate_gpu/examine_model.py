@@ -33,7 +33,7 @@ from .errors import GpuWorkerError
 from .gradient_check import gradient_deviation, sharded_deviation
 from .logit_shape import LogitShape
 from .lora import ALL_LINEAR, Lora, add_adapter
-from .multimodal import is_multimodal, towers_of, with_text, without_weights
+from .multimodal import is_multimodal, needs_towers, towers_of, with_text, without_weights
 from .outline import first_sentence, outline
 from .policy import Policy
 from .self_check import differences, fault_in
@@ -215,7 +215,7 @@ def _with_deviations(found: Finding, config: PretrainedConfig, whole: Pretrained
             if is_out_of_memory(error):
                 raise
             why = f"a small model of its configuration fails in this trainer ({first_sentence(error)})"
-            return replace(found, reason=_refusal(found, why))
+            return replace(found, reason=_refusal(found, needs_towers(whole, error) or why))
     why = deviations.fault
     names = LogitShape.settings_of(config.get_text_config())
     if why and names and whole is None and deviations.alone_eager > TOLERANCE:

@@ -131,6 +131,13 @@ def test_of_a_multimodal_model_the_text_model_is_compared_with_the_multimodal_on
     assert 0 < found.deviations.alone_eager < TOLERANCE / 10
 
 
+def test_a_multimodal_class_that_needs_its_towers_for_text_is_refused_with_that(tmp_path):
+    text = {"model_type": "llama", "pad_token_id": 0}
+    folder = configured(tmp_path, "idefics3", text_config=text, pad_token_id=0)
+    reason = examine(folder, "idefics").reason
+    assert re.search(r"multimodal \(`vision_config`\), and its class needs its towers for text too", reason), reason
+
+
 def test_a_leftover_setting_of_logits_that_the_family_does_not_apply_is_named(tmp_path):
     found = examine(configured(tmp_path, "llama", logits_scaling=8.0), "llama")
     assert "(the trainer applies its `logits_scaling`; remove from `config.json`" in found.reason

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .errors import Cancelled, GpuWorkerError
-from .multimodal import media_tokens
+from .multimodal import media_tokens, needs_towers
 from .pack import Chain, chain, make_packs
 from .policy import Policy
 from .prefix import Prefixes
@@ -33,7 +33,8 @@ def check_model(policy: Policy, folder: Path) -> dict[str, float]:
     except (TypeError, ValueError, RuntimeError, AttributeError, AssertionError, KeyError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise _refused(policy, folder, f"its forward pass fails in this trainer ({error})") from error
+        why = needs_towers(policy.whole, error) or f"its forward pass fails in this trainer ({error})"
+        raise _refused(policy, folder, why) from error
     if not np.isfinite(sum(found.values())):
         raise _refused(policy, folder, "its log-probabilities are not finite: its weights are damaged")
     if why := fault_in(found, TOLERANCE):
