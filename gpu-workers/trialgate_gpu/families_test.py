@@ -144,6 +144,11 @@ MULTIMODAL = {
         {},
     ),
     "mistral3": ({"model_type": "mistral"}, VISION | {"model_type": "pixtral"}, {}),
+    "gemma4": (
+        TRAINED["gemma4_text"] | {"model_type": "gemma4_text"},
+        VISION | {"num_key_value_heads": 4, "position_embedding_size": 16},
+        {},
+    ),
     "qwen3_5_moe": (
         TRAINED["qwen3_5_moe_text"] | {"model_type": "qwen3_5_moe_text"},
         TOWER | {"num_heads": 4, "out_hidden_size": 32, "num_position_embeddings": 16, "spatial_merge_size": 1},
