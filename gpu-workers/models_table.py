@@ -40,13 +40,19 @@ TRAINED = {
     "qwen3": Family("Qwen3 0.6B to 32B"),
     "qwen3_moe": Family("Qwen3 30B-A3B, 235B-A22B", SAME),
     "mistral": Family("Mistral 7B"),
-    "ministral3": Family("Ministral 3 in bfloat16"),
+    "ministral3": Family("the language model of Ministral 3 alone"),
+    "mistral3": Family("Mistral Small 3.1 and 3.2, Ministral 3 in bfloat16: the text model, with the tower kept"),
     "mixtral": Family("Mixtral 8x7B, 8x22B", SAME),
     "gemma": Family("Gemma 2B, 7B"),
     "gemma2": Family(
         "Gemma 2 2B, 9B, 27B", "differs by 0.2 nats: vLLM 0.32's attention for CPUs caps its logits otherwise"
     ),
     "gemma3_text": Family("Gemma 3 270M, 1B", SAME),
+    "gemma3": Family("Gemma 3 4B to 27B: the text model, with the tower kept"),
+    "gemma4": Family(
+        "Gemma 4: the text model, with the towers kept",
+        settings={"vision_config": {}, "audio_config": {}, "text_config": {"final_logit_softcapping": 30.0}},
+    ),
     "gemma4_text": Family("the language model of Gemma 4 alone", settings={"final_logit_softcapping": 30.0}),
     "gpt_oss": Family(
         f"gpt-oss 20b, 120b{CONVERTED}",
@@ -87,6 +93,8 @@ TRAINED = {
         "the language model of Qwen3.5 alone",
         "not run: vLLM 0.32's code for it needs torchvision, which our installation does not have",
     ),
+    "qwen3_5": Family("Qwen3.5: the text model, with the tower kept"),
+    "qwen3_5_moe": Family("Qwen3.5 mixtures: the text model, with the tower kept"),
     "qwen3_5_moe_text": Family("the language model of a Qwen3.5 mixture alone"),
     "olmo_hybrid": Family("Olmo Hybrid 7B"),
     "kimi_linear": Family("Kimi Linear 48B-A3B"),
@@ -101,16 +109,18 @@ TRAINED = {
     "falcon_h1": Family("Falcon-H1", settings={"lm_head_multiplier": 0.04}),
 }
 REFUSED = {
-    "qwen3_5": Family("Qwen3.5 with its vision tower"),
+    "qwen2_5_vl": Family("Qwen2.5-VL"),
+    "qwen3_vl": Family("Qwen3-VL"),
+    "glm4v": Family("GLM-4.1V"),
     "mamba": Family("Mamba"),
     "jamba": Family("Jamba"),
     "minimax": Family("MiniMax-Text-01"),
-    "llama4_text": Family("Llama 4"),
+    "llama4_text": Family("the language model of Llama 4 alone"),
+    "llama4": Family("Llama 4"),
     "deepseek_v32": Family("DeepSeek V3.2"),
     "deepseek_v4": Family("DeepSeek V4"),
     "glm_moe_dsa": Family("GLM-5"),
-    "gemma3": Family("Gemma 3 4B to 27B with its vision tower"),
-    "gemma4": Family("Gemma 4 with its towers"),
+    "cohere2_vision": Family("Command A Vision"),
     "bloom": Family("BLOOM"),
     "falcon": Family("Falcon"),
 }

@@ -10,7 +10,8 @@ import { main } from '../main.ts';
 import { describe, verdict } from './check-model.ts';
 
 const withPython = test.skipIf(!existsSync(INSTALLS.python));
-const GEMMA = { model_type: 'gemma2', num_hidden_layers: 4, hidden_size: 64, intermediate_size: 64, vocab_size: 128 };
+const SIZES = { num_hidden_layers: 4, hidden_size: 64, intermediate_size: 64, vocab_size: 128 };
+const GEMMA = { model_type: 'gemma2', ...SIZES };
 
 afterEach(() => {
   vi.restoreAllMocks();
@@ -83,6 +84,15 @@ withPython('a hub that fails when it is asked for the configuration ends with ex
   expect(err).toMatch(/^error: /);
 });
 
+withPython('of a multimodal model, its text model is described, and the parts that are kept are named', async () => {
+  await using folder = await temporaryHome();
+  const model = await configured(join(folder.home, 'gemma'), { model_type: 'gemma3', text_config: SIZES });
+  const { code, out } = await checked(folder.home, model, '--no-run');
+  expect(code).toBe(EXIT.done);
+  expect(out).toMatch(/family +gemma3 \(Gemma3ForConditionalGeneration\), [\d,]+ parameters in its text model/);
+  expect(out).toMatch(/multimodal +its text model is trained, .* vision_config: kept/);
+});
+
 test('a deviation that is not finite is said in words', () => {
   const deviations = {
     packed_alone: null,
@@ -93,7 +103,16 @@ test('a deviation that is not finite is said in words', () => {
     no_ranks: null,
   };
   const lines = describe({
-    ...{ model: 'm', reason: 'why', family: 'llama', architecture: null, parameters: 1, attention: {}, window: null },
+    ...{
+      model: 'm',
+      reason: 'why',
+      family: 'llama',
+      architecture: null,
+      kept: [],
+      parameters: 1,
+      attention: {},
+      window: null,
+    },
     ...{
       experts: null,
       replays: null,

@@ -20,6 +20,7 @@ const findingSchema = z.object({
   reason: z.string().nullable(),
   family: z.string().nullable(),
   architecture: z.string().nullable(),
+  kept: z.array(z.string()).nullable(),
   parameters: z.int().nullable(),
   attention: z.record(z.string(), z.int()).nullable(),
   window: z.int().nullable(),
@@ -83,11 +84,15 @@ export function verdict({ model, deviations, not_run }: Pick<Finding, 'model' | 
 
 /** Returns the lines that `check-model` prints about what was found. */
 export function describe(found: Finding): string[] {
-  const { family, architecture, parameters, attention, window, experts, replays, deviations } = found;
+  const { family, architecture, kept, parameters, attention, window, experts, replays, deviations } = found;
   if (family === null || parameters === null || attention === null) return [];
   const layers = Object.entries(attention).map(([kind, count]) => `${count} layers of ${kind}`);
   const rows: [string, string][] = [
-    ['family', `${family} (${architecture ?? 'unknown'}), ${parameters.toLocaleString('en-US')} parameters`],
+    [
+      'family',
+      `${family} (${architecture ?? 'unknown'}), ${parameters.toLocaleString('en-US')} parameters${kept?.length ? ' in its text model' : ''}`,
+    ],
+    ...(kept === null || kept.length === 0 ? [] : [['multimodal', multimodal(kept)] satisfies [string, string]]),
     ['attention', `${layers.join(', ')}${window === null ? '' : `, with a window of ${window} tokens`}`],
     ['experts', experts === null ? 'none' : `${experts} in a layer, ${replays ? 'with' : 'without'} router replay`],
     ['head', head(found)],
@@ -107,6 +112,10 @@ function head({ logit_scale, logit_cap, tied_head }: Finding): string {
   if (logit_scale !== null && logit_scale !== 1) parts.push(`logits times ${logit_scale}`);
   if (logit_cap !== null) parts.push(`logits capped at ${logit_cap}`);
   return parts.join(', ');
+}
+
+function multimodal(kept: string[]): string {
+  return `its text model is trained, on calls without images and the like; ${kept.join(', ')}: kept as in its files`;
 }
 
 function vllm(has: boolean | null): string {

@@ -60,6 +60,21 @@ test('an engine with the run’s model, or another folder of its shape, passes; 
   await check(await vllm('org/model'), { model: 'org/model' });
 });
 
+test('sizes of multimodal models are those of their text models', async () => {
+  for (const [name, hidden_size] of [
+    ['gemma-4b', 2560],
+    ['gemma-copy', 2560],
+    ['gemma-12b', 3840],
+  ] as const) {
+    await mkdir(join(folder, name));
+    const config = { architectures: ['Gemma3ForConditionalGeneration'], text_config: { hidden_size } };
+    await writeFile(join(folder, name, 'config.json'), JSON.stringify(config));
+  }
+  const run = { model: join(folder, 'gemma-4b') };
+  await check(await vllm(join(folder, 'gemma-copy')), run);
+  await expect(check(await vllm(join(folder, 'gemma-12b')), run)).rejects.toThrow(/runs gemma-12b, the run file names/);
+});
+
 test.each([
   [
     'runs a model of another shape',

@@ -65,13 +65,23 @@ const startedWith = z.union([
 ]);
 type Start = z.output<typeof startedWith>;
 
-/** The settings of a model's `config.json` that decide whether the weights of one fit into another. */
-const shape = z.object({
-  architectures: z.array(z.string()).nullish(),
+const sizes = z.object({
   hidden_size: z.number().nullish(),
   num_hidden_layers: z.number().nullish(),
   vocab_size: z.number().nullish(),
 });
+/**
+ * The settings of a model's `config.json` that decide whether the weights of one fit into another. A multimodal model has the sizes in the
+ * configuration of its text model.
+ */
+const shape = sizes
+  .extend({ architectures: z.array(z.string()).nullish(), text_config: sizes.nullish().catch(null) })
+  .transform(({ architectures, text_config: text, ...top }) => ({
+    architectures,
+    hidden_size: top.hidden_size ?? text?.hidden_size,
+    num_hidden_layers: top.num_hidden_layers ?? text?.num_hidden_layers,
+    vocab_size: top.vocab_size ?? text?.vocab_size,
+  }));
 
 type Checked = Pick<
   RunConfig,

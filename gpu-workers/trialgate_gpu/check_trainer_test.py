@@ -27,6 +27,15 @@ def test_a_supported_model_passes_without_its_weights(tiny_model, tmp_path):
     check_model(folder, LORA)
 
 
+def test_of_a_multimodal_model_the_text_model_is_checked(tiny_model, tmp_path):
+    text = {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 64}
+    folder = with_setting(tiny_model, tmp_path / "gemma", model_type="gemma3", text_config=text)
+    check_model(folder, {"lora_rank": 0}, "cpu")
+    with pytest.raises(GpuWorkerError, match=r"'out_proj'.* has down_proj"):
+        # The tower's layers have this name.
+        check_model(folder, LORA | {"target_modules": ["out_proj"]})
+
+
 def test_a_layer_that_the_model_does_not_have_is_refused_with_those_that_it_has(tiny_model):
     with pytest.raises(GpuWorkerError, match=r"'c_attn'.* has .*q_proj.* Name some of these"):
         check_model(tiny_model, LORA | {"target_modules": ["q_proj", "c_attn"]})
@@ -43,8 +52,7 @@ def test_a_model_with_code_of_its_own_is_refused_without_a_question(tiny_model, 
     [
         ({"model_type": "nosuchmodel"}, "nosuchmodel"),
         ({"model_type": "t5"}, "T5"),
-        # Its language model alone could be trained.
-        ({"model_type": "qwen3_5", "text_config": {"num_hidden_layers": 4}}, "multimodal"),
+        ({"model_type": "qwen3_vl", "text_config": {"num_hidden_layers": 4}}, "multimodal"),
         ({"model_type": "jamba"}, "linear_attention"),
     ],
 )

@@ -31,7 +31,7 @@ from .lora import Lora, copy_adapter_files
 from .manifest import ADAPTER, BASE, MANIFEST, Manifest
 from .policy import Policy
 from .processes import is_alive
-from .tensor_file import Tensors, as_written, read_tensor, sha256_of, stored_tensors, tensor_shape, write_tensors
+from .tensor_file import Tensors, as_written, read_tensor, sha256_of, stored_bytes, stored_tensors, write_tensors
 
 TEMPORARY = ".tmp-"
 TENSOR_ENDINGS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json")
@@ -140,8 +140,9 @@ def weight_files(parent: Path) -> dict[str, list[str]]:
     """Returns the names of the tensors of each file of weights: one file, or several of at most `LARGEST_FILE`."""
     groups: list[list[str]] = [[]]
     size = 0
-    for name, path in stored_tensors(parent).items():
-        own = 2 * math.prod(tensor_shape(path, name))
+    sizes = stored_bytes(parent)
+    for name in stored_tensors(parent):
+        own = sizes[name]
         if groups[-1] and size + own > LARGEST_FILE:
             groups.append([])
             size = 0
@@ -181,25 +182,29 @@ def write_model(
         check()
         found |= {name: as_written(tensor) for name, tensor in chunk.items() if name in wanted}
     stored = stored_tensors(parent)
-    written = {}
+    written, size = {}, 0
     for file, names in own.items():
         content = {name: found.pop(name, None) or as_written(read_tensor(stored[name], name)) for name in names}
+        size += sum(array.nbytes for _, _, array in content.values())
         written[file] = write_tensors(folder / file, content, {"format": "pt"}, check)
+    of_ranks = world.gather((written, size))
     if world.rank == 0 and len(files) > 1:
-        _write_index(folder, files, stored)
-    return {file: sha for each in world.gather(written) for file, sha in each.items()}
+        _write_index(folder, files, sum(size for _, size in of_ranks))
+    return {file: sha for written, _ in of_ranks for file, sha in written.items()}
 
 
-def _write_index(folder: Path, files: dict[str, list[str]], stored: dict[str, Path]) -> None:
+def _write_index(folder: Path, files: dict[str, list[str]], size: int) -> None:
     """Writes the index that Hugging Face's readers and engines look for when weights are in several files."""
-    size = sum(2 * math.prod(tensor_shape(path, name)) for name, path in stored.items())
     of_name = {name: file for file, names in files.items() for name in names}
     index = {"metadata": {"total_size": size}, "weight_map": of_name}
     (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=2) + "\n")
 
 
-def state_bytes(policy: Policy) -> int:
-    return sum(map(math.prod, policy.shapes.values())) * (2 + 3 * 4) + SPARE_BYTES
+def state_bytes(policy: Policy, parent: Path) -> int:
+    """Returns what a version may need. A model is written with all tensors of `parent`, such as those of towers."""
+    trained = sum(map(math.prod, policy.shapes.values()))
+    weights = sum(stored_bytes(parent).values()) if policy.lora is None else 2 * trained
+    return weights + 3 * 4 * trained + SPARE_BYTES
 
 
 def load_state(folder: Path, manifest: Manifest, placement: Placement, check: Callable[[], None]) -> TrainerState:

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from .base import HubError, find_config
 from .device import is_out_of_memory
@@ -33,6 +33,7 @@ from .errors import GpuWorkerError
 from .gradient_check import gradient_deviation, sharded_deviation
 from .logit_shape import LogitShape
 from .lora import ALL_LINEAR, Lora, add_adapter
+from .multimodal import is_multimodal, needs_towers, towers_of, with_text, without_weights
 from .outline import first_sentence, outline
 from .policy import Policy, layers_of
 from .router_replay import RoutedLayers
@@ -78,15 +79,18 @@ class Deviations:
 class Finding:
     """`reason` says why the model cannot be trained. What was not found out is None.
 
-    `attention` has the number of layers of each kind, `replays` says whether a mixture's routers can replay an engine's
-    experts, `lora` has the `target_modules` of an adapter, `logit_scale` and `logit_cap` are `LogitShape`'s, `vllm`
-    says whether the vLLM that is installed has the architecture, and `not_run` why there are no deviations.
+    `kept` names the configurations of a multimodal model's parts that are kept as they are; all else but the
+    architecture is about its text model. `attention` has the number of layers of each kind, `replays` says whether a
+    mixture's routers can replay an engine's experts, `lora` has the `target_modules` of an adapter, `logit_scale` and
+    `logit_cap` are `LogitShape`'s, `vllm` says whether the vLLM that is installed has the architecture, and `not_run`
+    why there are no deviations.
     """
 
     model: str
     reason: str | None = None
     family: str | None = None
     architecture: str | None = None
+    kept: list[str] | None = None
     parameters: int | None = None
     attention: dict[str, int] | None = None
     window: int | None = None
@@ -107,18 +111,21 @@ def examine(folder: Path, name: str, *, run: bool = True) -> Finding:
         model = outline(folder, name)
     except GpuWorkerError as error:
         return Finding(name, reason=str(error))
-    found = _describe(model, name)
-    return _with_deviations(found, model.config) if run else found
+    config = AutoConfig.from_pretrained(folder)
+    whole = config if is_multimodal(config) else None
+    found = _describe(model, whole, name)
+    return _with_deviations(found, model.config, whole) if run else found
 
 
-def _describe(model: PreTrainedModel, name: str) -> Finding:
+def _describe(model: PreTrainedModel, whole: PretrainedConfig | None, name: str) -> Finding:
     config = model.config.get_text_config()
     shape = LogitShape.of(config)
     attention = _attention(config)
-    architecture = type(model).__name__
+    architecture = type(without_weights(whole) if whole else model).__name__
     found = Finding(
         name,
-        family=model.config.model_type,
+        family=(whole or model.config).model_type,
+        kept=towers_of(whole) if whole else [],
         architecture=architecture,
         parameters=sum(each.numel() for each in model.parameters()),
         attention=attention,
@@ -189,12 +196,13 @@ def _vllm_has(architecture: str) -> bool | None:
     return re.search(rf'^    "{architecture}": ', registry.read_text(), re.MULTILINE) is not None
 
 
-def _with_deviations(found: Finding, config: PretrainedConfig) -> Finding:
+def _with_deviations(found: Finding, config: PretrainedConfig, whole: PretrainedConfig | None) -> Finding:
     with tempfile.TemporaryDirectory(prefix="trialgate-small-") as made:
         folder = Path(made)
         # Each family has rules of its own for its sizes, and a configuration may break them in any way.
         try:
-            write_small(small_config(config), folder)
+            small = small_config(config)
+            write_small(small, folder)
             policy = Policy(folder, CPU, torch.float32)
             with torch.no_grad(), policy.eager():
                 policy.logits(torch.arange(8))
@@ -204,16 +212,17 @@ def _with_deviations(found: Finding, config: PretrainedConfig) -> Finding:
             why = f"{type(error).__name__}: {first_sentence(error)}"
             return replace(found, not_run=f"no small model of its configuration runs ({why})")
         try:
+            policy.whole = with_text(whole, small) if whole else None
             deviations = _deviations(policy, folder, found.lora)
         except Exception as error:
             # Without memory for it, nothing is known of the model.
             if is_out_of_memory(error):
                 raise
             why = f"a small model of its configuration fails in this trainer ({first_sentence(error)})"
-            return replace(found, reason=_refusal(found, why))
+            return replace(found, reason=_refusal(found, needs_towers(whole, error) or why))
     why = deviations.fault
     names = LogitShape.settings_of(config.get_text_config())
-    if why and names and deviations.alone_eager > TOLERANCE:
+    if why and names and whole is None and deviations.alone_eager > TOLERANCE:
         why += f" (the trainer applies its `{'`, `'.join(names)}`; remove from `config.json` what the family does not)"
     return replace(found, deviations=deviations, reason=_refusal(found, why) if why else None)
 
@@ -226,6 +235,7 @@ def _deviations(policy: Policy, folder: Path, targets: list[str] | None) -> Devi
     if targets is None:
         return found
     adapted = Policy(folder, CPU, torch.float32, _small_lora(targets))
+    adapted.whole = policy.whole
     # The first adapter changes nothing, so half of its gradient would be 0.
     torch.nn.init.normal_(adapted.master, std=0.1, generator=torch.Generator().manual_seed(0))
     adapted.refresh()

@@ -15,6 +15,7 @@ from .errors import GpuWorkerError
 from .examine_model import MISSING, TOLERANCE, UNREACHABLE, Deviations, Finding, examine, to_json
 from .families_test import REFUSED, SMALL
 from .logit_shape import PLAIN, LogitShape
+from .multimodal import TextModel
 from .policy import load_model
 from .small_model import small_config
 
@@ -122,6 +123,21 @@ def test_the_small_model_of_a_family_with_a_cap_does_not_pass_without_the_cap(tm
     assert "its attention or its head is of another kind" in found.reason
 
 
+def test_of_a_multimodal_model_the_text_model_is_compared_with_the_multimodal_one(tmp_path):
+    found = examine(configured(tmp_path, "gemma3"), "gemma")
+    assert (found.reason, found.family, found.kept) == (None, "gemma3", ["vision_config"])
+    assert found.architecture == "Gemma3ForConditionalGeneration"
+    assert found.parameters < 4e9 and found.attention == {"sliding_attention": 22, "full_attention": 4}
+    assert 0 < found.deviations.alone_eager < TOLERANCE / 10
+
+
+def test_a_multimodal_class_that_needs_its_towers_for_text_is_refused_with_that(tmp_path):
+    text = {"model_type": "llama", "pad_token_id": 0}
+    folder = configured(tmp_path, "idefics3", text_config=text, pad_token_id=0)
+    reason = examine(folder, "idefics").reason
+    assert re.search(r"multimodal \(`vision_config`\), and its class needs its towers for text too", reason), reason
+
+
 def test_a_leftover_setting_of_logits_that_the_family_does_not_apply_is_named(tmp_path):
     found = examine(configured(tmp_path, "llama", logits_scaling=8.0), "llama")
     assert "(the trainer applies its `logits_scaling`; remove from `config.json`" in found.reason
@@ -140,7 +156,7 @@ def test_a_model_whose_loading_fails_in_a_library_is_a_bad_model(tmp_path, monke
 
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
     with pytest.raises(GpuWorkerError, match=str(error)) as caught:
-        load_model(tmp_path)
+        load_model(tmp_path, TextModel(AutoConfig.for_model("llama")))
     assert caught.value.kind == "BadModel"
 
 
@@ -203,8 +219,8 @@ def changed(folder, **changes):
         ),
         ("rwkv", {}, "keep a state .* no `layer_types`"),
         ("llama", {"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}, "runs no code of a model"),
-        ("gemma3", {}, "multimodal"),
-        ("phi4_multimodal", {}, "multimodal \\(`vision_config`, `audio_config`\\)"),
+        ("qwen3_vl", {}, "multimodal \\(`vision_config`\\), and transformers has no class for its text model alone"),
+        ("phi4_multimodal", {}, "multimodal .*its text model has no configuration of its own"),
         ("bert", {}, "an encoder"),
         ("falcon", {}, "attention is code of its own"),
         ("llama", {"vocab_size": "many"}, "cannot be trained: .*vocab_size"),

@@ -1,32 +1,42 @@
 """Tests tiny random models of every supported family, and the refusal of unsupported ones."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from peft import PeftModel
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import linear
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimodalLM, PreTrainedModel
 
-from conftest import two_groups
+from conftest import LORA, two_groups
 
-from . import attention
+from . import attention, checkpoint, multimodal
 from . import policy as policy_module
 from .errors import GpuWorkerError
 from .gradient_check import gradient_deviation
+from .group.sharded_policy import ShardedPolicy
+from .group.world import World
 from .head import backward_through_head, token_logprobs
+from .load_base import load_base
 from .logit_shape import PLAIN, LogitShape
+from .measure_canary import canary_token_ids
+from .merge import merge
+from .multimodal import text_config
 from .pack import chain, make_packs
 from .policy import Policy
 from .progress import Progress
 from .self_check import TOLERANCE, check_model
-from .tensor_file import stored_tensors
+from .tensor_file import INDEX, read_tensor, stored_tensors
 from .train_step_test import fresh
 
 CPU = torch.device("cpu")
@@ -121,6 +131,30 @@ TRAINED = {
 SHAPED = ("granite", "granitemoe", "gemma2", "gemma3_text with a cap", "cohere", "cohere2", "hyperclovax", "nanochat")
 HYBRIDS = ("lfm2", "qwen3_next", "qwen3_5_text", "granitemoehybrid")
 MIXTURES = ("gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3", "glm4_moe")
+TOWER = {"hidden_size": 32, "intermediate_size": 64, "image_size": 28, "patch_size": 14} | {
+    name: 1 for name in ("num_hidden_layers", "depth")
+}
+VISION = TOWER | {"num_attention_heads": 4, "head_dim": 8}
+# Multimodal models: the configurations of their text models and of their towers, and what else they have.
+MULTIMODAL = {
+    "gemma3": (TRAINED["gemma3_text"] | {"model_type": "gemma3_text"}, VISION, {"mm_tokens_per_image": 4}),
+    "qwen3_5": (
+        LINEAR | {"model_type": "qwen3_5_text"},
+        TOWER | {"num_heads": 4, "out_hidden_size": 32, "num_position_embeddings": 16, "spatial_merge_size": 1},
+        {},
+    ),
+    "mistral3": ({"model_type": "mistral"}, VISION | {"model_type": "pixtral"}, {}),
+    "gemma4": (
+        TRAINED["gemma4_text"] | {"model_type": "gemma4_text"},
+        VISION | {"num_key_value_heads": 4, "position_embedding_size": 16},
+        {},
+    ),
+    "qwen3_5_moe": (
+        TRAINED["qwen3_5_moe_text"] | {"model_type": "qwen3_5_moe_text"},
+        TOWER | {"num_heads": 4, "out_hidden_size": 32, "num_position_embeddings": 16, "spatial_merge_size": 1},
+        {},
+    ),
+}
 REFUSED = {
     "mamba": ({}, "linear_attention"),
     "jamba": (EXPERTS, "linear_attention"),
@@ -143,6 +177,24 @@ def make(folder: Path, name: str, settings: dict, dtype: torch.dtype = torch.flo
             buffer.copy_(torch.linspace(-0.4, 0.6, buffer.numel()).view(buffer.shape))
     model.to(dtype).save_pretrained(folder)
     return folder
+
+
+def make_multimodal(folder: Path, name: str, **more: Any) -> PreTrainedModel:
+    """Writes a small random multimodal model in bfloat16, with the settings of its images."""
+    torch.manual_seed(0)
+    text, vision, own = MULTIMODAL[name]
+    config = AutoConfig.for_model(name, text_config=SMALL | text, vision_config=vision, **own | more)
+    model = AutoModelForMultimodalLM.from_config(config).to(torch.bfloat16)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    if name == "qwen3_5_moe":
+        # Its released files have the experts of a layer as one tensor.
+        save_file(
+            {n: t.contiguous() for n, t in model.state_dict().items()}, folder / "model.safetensors", {"format": "pt"}
+        )
+    (folder / "preprocessor_config.json").write_text('{"size": 28}')
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +270,194 @@ def test_a_checkpoint_has_its_base_models_tensor_names_and_gives_the_trainers_lo
     assert two[0]["checkpoint_sha256"] == two[1]["checkpoint_sha256"]
 
 
+def tensors_of(folder: str | Path) -> dict[str, torch.Tensor]:
+    return {name: read_tensor(path, name) for name, path in stored_tensors(Path(folder)).items()}
+
+
+def loaded_whole(folder: str | Path) -> PreTrainedModel:
+    """Loads a checkpoint with transformers' multimodal class, and requires that it lacks nothing."""
+    model, info = AutoModelForMultimodalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    assert not info["missing_keys"] and not info["mismatched_keys"] and not info["unexpected_keys"]
+    return model
+
+
+def logprobs_of_whole(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0]
+    return logits.log_softmax(-1)[torch.arange(len(ids) - 1), ids[1:]]
+
+
+@pytest.mark.parametrize("name", MULTIMODAL)
+def test_the_text_model_of_a_multimodal_checkpoint_is_trained_and_all_else_is_written_as_it_was(
+    name, tmp_path, make_run
+):
+    whole = make_multimodal(tmp_path / "model", name)
+    run, trainer = make_run(), fresh()
+    run.model = tmp_path / "model"
+    parent = run.base(trainer)
+    base = loaded_whole(parent["checkpoint"])
+    ids = parent["canary"]["token_ids"][:100]
+    expected = torch.tensor(parent["canary"]["logprobs"])[:99]
+    torch.testing.assert_close(logprobs_of_whole(base, ids), expected, atol=1e-3, rtol=0)
+    made = trainer.train_step(run.request(parent["checkpoint"], two_groups()), Progress())
+
+    before, after = tensors_of(run.model), tensors_of(made["checkpoint"])
+    assert {n: (t.shape, t.dtype) for n, t in after.items()} == {n: (t.shape, t.dtype) for n, t in before.items()}
+    own = {n for n in before if "language_model" in n or n == "lm_head.weight"}
+    assert 0 < len(own) < len(before)
+    assert all(after[n].equal(before[n]) for n in before.keys() - own)
+    assert sum(not after[n].equal(before[n]) for n in own) > len(own) / 2
+    trained = loaded_whole(made["checkpoint"])
+    assert type(trained) is type(whole)
+    found = logprobs_of_whole(trained, ids)
+    torch.testing.assert_close(found, torch.tensor(made["canary"]["logprobs"])[:99], atol=1e-3, rtol=0)
+    assert not torch.allclose(found, expected, atol=1e-2)
+    assert (Path(made["checkpoint"]) / "preprocessor_config.json").read_text() == '{"size": 28}'
+    configs = [json.loads((Path(f) / "config.json").read_text()) for f in (run.model, made["checkpoint"])]
+    assert configs[1] == configs[0] | {"dtype": "bfloat16"}
+    if name == "mistral3":
+        # The next step gives the same weights whether this step's state stayed in memory or is loaded.
+        second = run.request(made["checkpoint"], two_groups()[1:], 2)
+        two = [each.train_step(second, Progress()) for each in (trainer, fresh())]
+        assert two[0]["checkpoint_sha256"] == two[1]["checkpoint_sha256"]
+
+
+def test_a_multimodal_checkpoint_whose_tower_has_no_weights_is_trained_and_stays_without_them(tmp_path, make_run):
+    make_multimodal(tmp_path / "model", "gemma3")
+    file = tmp_path / "model" / "model.safetensors"
+    save_file({n: t for n, t in load_file(file).items() if "language_model" in n}, file, metadata={"format": "pt"})
+    run, trainer = make_run(), fresh()
+    run.model = tmp_path / "model"
+    made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+    assert tensors_of(made["checkpoint"]).keys() == tensors_of(run.model).keys()
+
+
+def test_a_multimodal_checkpoint_of_several_files_is_written_as_several_with_the_size_of_its_tensors(
+    tmp_path, make_run, monkeypatch
+):
+    whole = make_multimodal(folder := tmp_path / "model", "gemma3")
+    (folder / "model.safetensors").unlink()
+    whole.model.vision_tower.float()
+    whole.save_pretrained(folder, max_shard_size="20KB")
+    monkeypatch.setattr(checkpoint, "LARGEST_FILE", 20_000)
+    run, trainer = make_run(), fresh()
+    run.model = folder
+    made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+
+    before, after = tensors_of(folder), tensors_of(made["checkpoint"])
+    assert {n: (t.shape, t.dtype) for n, t in after.items()} == {n: (t.shape, t.dtype) for n, t in before.items()}
+    assert all(after[n].equal(before[n]) for n in before if "language_model" not in n)
+    index = json.loads((Path(made["checkpoint"]) / INDEX).read_text())
+    assert index["weight_map"].keys() == after.keys() and len(set(index["weight_map"].values())) > 2
+    size = sum(t.nbytes for t in after.values())
+    assert index["metadata"]["total_size"] == size
+    policy = Policy(folder, CPU)
+    needed = checkpoint.state_bytes(policy, folder)
+    assert needed == size + 3 * policy.master.nbytes + checkpoint.SPARE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("rename", "why"),
+    [
+        (lambda name: name.replace("language_model.", "brain."), r"loads its text model's .* from none .*brain\."),
+        (lambda name: name.replace("language_model.model.layers.1", "layers.1"), r"layers\.1.* would be model\.layers"),
+    ],
+)
+def test_a_multimodal_checkpoint_whose_text_model_lies_elsewhere_is_refused(tmp_path, make_run, trainer, rename, why):
+    make_multimodal(tmp_path / "model", "gemma3")
+    file = tmp_path / "model" / "model.safetensors"
+    save_file({rename(n): t for n, t in load_file(file).items()}, file, metadata={"format": "pt"})
+    run = make_run()
+    run.model = tmp_path / "model"
+    with pytest.raises(GpuWorkerError, match=why) as caught:
+        run.base(trainer)
+    assert caught.value.kind == "BadModel"
+
+
+def test_a_multimodal_model_that_computes_text_otherwise_than_its_text_model_is_refused(tmp_path, make_run, trainer):
+    """transformers caps the logits of Gemma 3's text model alone, and not those of the multimodal one."""
+    make_multimodal(tmp_path / "model", "gemma3")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    config["text_config"]["final_logit_softcapping"] = 3.0
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    run = make_run()
+    run.model = tmp_path / "model"
+    with pytest.raises(GpuWorkerError, match=r"log-probabilities differ from those of transformers"):
+        run.base(trainer)
+
+
+def test_an_adapter_of_a_multimodal_models_text_model_has_the_names_of_the_multimodal_model(tmp_path, make_run):
+    make_multimodal(tmp_path / "model", "gemma3")
+    run, trainer = make_run(), fresh()
+    run.model = tmp_path / "model"
+    asked = {"run_id": "run", "model": str(run.model), "home": str(run.home)} | LORA
+    parent = load_base(trainer, asked, Progress())["checkpoint"]
+    made = trainer.train_step(run.request(parent, two_groups(), **LORA), Progress())
+    trainer.settle()
+    folder = Path(made["checkpoint"])
+    names = load_file(folder / "adapter_model.safetensors").keys()
+    assert all(name.startswith("base_model.model.model.language_model.layers.") for name in names)
+    # The tower has layers of the same last names.
+    adapted = PeftModel.from_pretrained(loaded_whole(run.model), folder).state_dict()
+    assert {name.replace(".default.", ".") for name in adapted if ".lora_" in name} == names
+    (merged := tmp_path / "merged").mkdir()
+    merge(folder, merged)
+    assert tensors_of(merged).keys() == tensors_of(run.model).keys()
+    ids = made["canary"]["token_ids"][:100]
+    found = logprobs_of_whole(loaded_whole(merged), ids)
+    assert (found - torch.tensor(made["canary"]["logprobs"])[:99]).abs().mean() < 0.1
+
+
+@pytest.mark.parametrize("name", ["mistral3", "qwen3_5_moe"])
+def test_of_a_multimodal_model_ranks_write_the_same_tensors_as_one_process(name, tmp_path):
+    make_multimodal(tmp_path, name)
+    expected = Policy(tmp_path, CPU).weights()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        found = ShardedPolicy(tmp_path, CPU, World()).weights()
+    finally:
+        dist.destroy_process_group()
+    assert found.keys() == expected.keys()
+    assert all(found[name].equal(tensor) for name, tensor in expected.items())
+
+
+def test_where_the_two_configurations_differ_in_whether_the_head_is_tied_the_files_decide(tmp_path):
+    make_multimodal(tmp_path, "mistral3", tie_word_embeddings=False)
+    before = tensors_of(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert not config["text_config"].get("tie_word_embeddings")
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    weights = Policy(tmp_path, CPU).weights()
+    assert all(weights[name].equal(before[name]) for name in weights)
+    assert "language_model.lm_head.weight" in weights
+
+
+def test_where_the_whole_configuration_does_not_say_whether_the_head_is_tied_that_of_the_text_does():
+    config = AutoConfig.for_model("voxtral")
+    assert not hasattr(config, "tie_word_embeddings")
+    for tied in (True, False):
+        config.text_config.tie_word_embeddings = tied
+        assert text_config(config, ["language_model.lm_head.weight"]).tie_word_embeddings == tied
+
+
+def test_a_multimodal_checkpoint_whose_class_fails_in_any_way_is_a_bad_model(tmp_path, monkeypatch):
+    def fail(_):
+        raise AttributeError("no such part\nof the model")
+
+    make_multimodal(tmp_path, "mistral3")
+    monkeypatch.setattr(multimodal, "without_weights", fail)
+    with pytest.raises(GpuWorkerError, match=r"mistral3\) cannot be trained: .* and no such part; choose") as caught:
+        multimodal.read_text_model(tmp_path)
+    assert caught.value.kind == "BadModel"
+
+
+def test_the_canary_has_no_tokens_that_stand_for_images(tmp_path):
+    make_multimodal(tmp_path, "gemma3", image_token_index=7, boi_token_index=8)
+    config = AutoConfig.from_pretrained(tmp_path)
+    drawn = canary_token_ids(tmp_path, config)
+    assert {7, 8}.isdisjoint(drawn) and {6, 9} < set(drawn)
+
+
 @pytest.mark.parametrize("name", ["deepseek_v3", "glm4_moe"])
 def test_train_steps_leave_the_router_bias_of_a_mixture_of_experts_unchanged(
     name, tmp_path, make_run, trainer, tensor_of
@@ -247,6 +487,18 @@ def test_a_checkpoint_keeps_the_base_models_tensors_that_transformers_does_not_l
     run.model = folder
     made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
     assert tensor_of(made["checkpoint"], "mtp.weight").equal(extra)
+
+
+def test_a_file_that_the_models_index_does_not_name_is_not_written_into_a_version(tmp_path, make_run, trainer):
+    folder = make(tmp_path / "model", "llama", {}, torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="20KB")
+    save_file({"norm.weight": torch.ones(32)}, folder / "consolidated.safetensors")
+    run = make_run()
+    run.model = folder
+    made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+    assert tensors_of(made["checkpoint"]).keys() == set(model.state_dict())
 
 
 @pytest.mark.parametrize("lost", ["model.layers.1.mlp.up_proj.weight", "lm_head.weight"])

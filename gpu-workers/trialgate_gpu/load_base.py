@@ -72,7 +72,7 @@ def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> 
         manifest.canary.update(canary.to_json())
         if lora:
             if trainer.world.rank == 0:
-                write_config(lora, state.policy.model, request["model"], draft)
+                write_config(lora, state.policy.model, request["model"], draft, state.policy.place)
             files |= write_weights(state.policy, model, draft, progress.check, trainer.world)
             sha256 = base_digest(files, of_config, of_lora["lora"])
             manifest = replace(manifest, files=files, checkpoint_sha256=sha256, weights_sha256=weights_digest(files))
@@ -86,8 +86,9 @@ def measure_base(
     trainer: Trainer, policy: Policy, model: Path, own: Path, weights: dict[str, Any], progress: Progress
 ) -> tuple[dict[str, float], Canary]:
     """Checks the model and measures its canary, once for all runs of this process that begin with the same model."""
-    token_ids = canary_token_ids(own, policy.model.config)
-    settings = [policy.model.config.to_json_string(), policy.head_dtype]
+    token_ids = canary_token_ids(own, policy.whole or policy.model.config)
+    configs = [each.to_json_string() for each in (policy.model.config, policy.whole) if each is not None]
+    settings = [*configs, policy.head_dtype]
     key = digest({"weights": weights, "settings": settings, "canary": token_ids})
     if key not in trainer.measured:
         progress.show("self-check")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from transformers.pytorch_utils import Conv1D
 
 from .errors import GpuWorkerError
 from .manifest import ADAPTER_CONFIG, BASE
+from .multimodal import Places
 
 ALL_LINEAR = "all-linear"
 LINEAR = (nn.Linear, Conv1D)
@@ -127,9 +128,11 @@ def peft_name(name: str) -> str:
     return PEFT_PREFIX + name.replace(f".{NAME}.weight", ".weight")
 
 
-def adapter_tensors(file: Path, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+def adapter_tensors(
+    file: Path, names: Iterable[str], name_in_file: Callable[[str], str] = peft_name
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the tensor of each parameter in `names`. Raises `CorruptCheckpoint` when the file has other tensors."""
-    of_file = {peft_name(name): name for name in names}
+    of_file = {name_in_file(name): name for name in names}
     with safe_open(file, "pt") as adapter:
         if different := sorted(of_file.keys() ^ set(adapter.keys())):
             what = f"adapter {file} and the run's settings differ in {len(different)} tensors, such as {different[0]}"
@@ -139,17 +142,21 @@ def adapter_tensors(file: Path, names: Iterable[str]) -> Iterator[tuple[str, tor
             yield name, adapter.get_tensor(theirs)
 
 
-def write_config(lora: Lora, model: PreTrainedModel, base_model: str, folder: Path) -> None:
+def write_config(lora: Lora, model: PreTrainedModel, base_model: str, folder: Path, place: Places | None) -> None:
     """Writes peft's settings, with which peft, vLLM and SGLang load the adapter.
 
     Of a mixture with joined experts, peft takes names such as `gate_proj` for those of experts. Where they are linear
-    layers (a dense layer, shared experts), it finds them by the names of their weights.
+    layers (a dense layer, shared experts), it finds them by the names of their weights. In a multimodal model, where
+    `place` is, each layer has its full name: towers have layers of the same last names.
     """
     config = lora.config()
     config.base_model_name_or_path = base_model
     config.inference_mode = True
-    if not isinstance(lora.target_modules, list):
-        config.target_modules = {_last(name) for name, part in model.named_modules() if isinstance(part, LoraLayer)}
+    layers = [name for name, part in model.named_modules() if isinstance(part, LoraLayer)]
+    if place is not None:
+        config.target_modules = {place.in_whole(name) for name in layers}
+    elif not isinstance(lora.target_modules, list):
+        config.target_modules = {_last(name) for name in layers}
     names = sorted(config.target_modules)
     mistaken = [name for name in names if _is_taken_for_experts(name, model)]
     config.target_modules = [name for name in names if name not in mistaken]

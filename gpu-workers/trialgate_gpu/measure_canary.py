@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, PreTrainedConfig
 
 from .canary import Canary
 from .errors import NotFiniteError
+from .multimodal import media_tokens
 from .pack import chain, make_packs
 from .policy import Policy
 
@@ -19,6 +20,8 @@ TEXT = Path(__file__).with_name("pack.py")
 
 def canary_token_ids(model_folder: Path, config: PreTrainedConfig) -> list[int]:
     """Returns `LENGTH` ids, or as many as the model's context takes: a text, then ids drawn from the whole vocabulary.
+
+    Tokens that stand for images and the like are none of them: engines expect an image there.
 
     The text is source code of this package: English and Python, easy and hard to predict. Without a usable tokenizer
     all ids are drawn.
@@ -30,7 +33,8 @@ def canary_token_ids(model_folder: Path, config: PreTrainedConfig) -> list[int]:
     except (OSError, ValueError, KeyError):
         token_ids = []
     drawn = np.random.default_rng(0).integers(0, own.vocab_size, LENGTH).tolist()
-    return [*token_ids[: length // 2], *drawn][:length]
+    media = media_tokens(config)
+    return [0 if token in media else token for token in [*token_ids[: length // 2], *drawn][:length]]
 
 
 def measure_canary(policy: Policy, token_ids: list[int]) -> Canary:

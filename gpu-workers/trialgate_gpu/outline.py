@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from .attention import NAME, register
 from .errors import GpuWorkerError
+from .multimodal import is_multimodal, text_config, why_not_apart
 from .policy import layers_of
 from .supported import require_supported, why_not_carried
 
@@ -19,15 +20,18 @@ MOST_CHARACTERS = 600
 def outline(folder: Path, name: str | None = None) -> PreTrainedModel:
     """Returns the model on the device `meta`. Raises `BadModel` with the reason when it cannot be trained.
 
-    `name` is the model's in the message, where it is not the folder. Only `config.json` is read. The trainer runs no
-    code of a model; without `trust_remote_code`, transformers asks a person.
+    `name` is the model's in the message, where it is not the folder. Only `config.json` is read. Of a multimodal model
+    its text model is returned. The trainer runs no code of a model; without `trust_remote_code`, transformers asks a
+    person.
     """
     name = name or str(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         require_supported(config, name)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False, attn_implementation=register())
+            model = AutoModelForCausalLM.from_config(
+                text_config(config), trust_remote_code=False, attn_implementation=register()
+            )
     except GpuWorkerError:
         raise
     # A configuration of somebody else's may break transformers in any way.
@@ -44,7 +48,10 @@ def outline(folder: Path, name: str | None = None) -> PreTrainedModel:
     except StopIteration:
         reason = "its layers are not where a language model of text alone has them (is it multimodal, or an encoder?)"
         raise _refused(f"{name} ({config.model_type})", reason) from None
-    if reason := why_not_carried(config.get_text_config(), layers):
+    reason = why_not_carried(config.get_text_config(), layers)
+    if reason is None and is_multimodal(config):
+        reason = why_not_apart(config, model)
+    if reason:
         raise _refused(f"{name} ({config.model_type})", reason)
     return model
 

@@ -72,22 +72,19 @@ class ModelFlops:
             used = _experts_of_token(config, each.shape[0]) / each.shape[0] if is_of_experts(each) else 1.0
             self.of_token += _cost(each) * used
         self.of_trained_token = float(_cost(head))
-        heads = getattr(config, "num_attention_heads", 0)
-        width = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
-        keys = getattr(config, "qk_head_dim", None) or width
-        values = getattr(config, "v_head_dim", None) or width
-        # Scores and their product with the values; the backward pass needs twice as much.
-        self.of_pair = 3 * 2.0 * heads * (keys + values)
-        # Layers with the same window see equally many keys.
-        self.windows = Counter(_windows(config))
+        # What a pair of tokens costs, in all layers with the same window: they see equally many keys.
+        self.of_pair: Counter[int | None] = Counter()
+        is_mixed = getattr(config, "is_heterogeneous", False)
+        for number, window in enumerate(_windows(config)):
+            self.of_pair[window] += _cost_of_pair(config.per_layer_config[number] if is_mixed else config)
 
     def of_chains(self, chains: list[Chain]) -> tuple[int, float]:
         """Returns the number of distinct tokens of `chains`, and the operations of one forward and backward pass."""
         spans = distinct_spans(chains)
         tokens = sum(end - first for first, end in spans)
-        pairs = sum(n * _pairs(first, end, window) for window, n in self.windows.items() for first, end in spans)
+        pairs = sum(cost * _pairs(first, end, window) for window, cost in self.of_pair.items() for first, end in spans)
         trained = sum(len(each.targets) for each in chains)
-        return tokens, tokens * self.of_token + trained * self.of_trained_token + pairs * self.of_pair
+        return tokens, tokens * self.of_token + trained * self.of_trained_token + pairs
 
 
 def is_of_experts(weight: torch.Tensor) -> bool:
@@ -102,6 +99,15 @@ def _experts_of_token(config: PreTrainedConfig, experts: int) -> int:
 
 def _cost(weight: torch.Tensor) -> int:
     return weight.numel() * (6 if weight.requires_grad else 4)
+
+
+def _cost_of_pair(config: PreTrainedConfig) -> float:
+    """Returns the cost of scores and of their product with the values. The backward pass needs twice as much."""
+    heads = getattr(config, "num_attention_heads", 0)
+    width = getattr(config, "head_dim", None) or (config.hidden_size // heads if heads else 0)
+    keys = getattr(config, "qk_head_dim", None) or width
+    values = getattr(config, "v_head_dim", None) or width
+    return 3 * 2.0 * heads * (keys + values)
 
 
 def _windows(config: PreTrainedConfig) -> list[int | None]:

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from .attention import Plan, make_plan, register
 from .device import computes_in_bfloat16, is_out_of_memory
-from .errors import GpuWorkerError
 from .head import Head, HeadGradient, Slopes, backward_through_head, token_logprobs
 from .logit_shape import LogitShape
 from .lora import Lora, adapter_tensors, add_adapter, peft_name, without_adapter
+from .multimodal import Places, TextModel, around, cannot_be_loaded, read_text_model
 from .pack import Pack, untrained_pack
 from .prefix import Prefixes, PrefixStates
 from .recurrent import prepare
@@ -71,6 +71,12 @@ class Policy:
     `check` is called many times in each pass and may raise to end it.
     """
 
+    # The configuration of the multimodal model that the policy is the text model of.
+    whole: PretrainedConfig | None = None
+    # Where that one has the text model.
+    place: Places | None = None
+    _around: PreTrainedModel | None = None
+
     def __init__(
         self,
         folder: Path,
@@ -78,11 +84,12 @@ class Policy:
         dtype: torch.dtype = torch.bfloat16,
         lora: Lora | None = None,
     ) -> None:
-        config = AutoConfig.from_pretrained(folder)
-        require_supported(config, folder)
+        text = read_text_model(folder)
+        require_supported(text.whole or text.config, folder)
         self.device = device
+        self.whole, self.place = text.whole, text.place
         # In eval mode there is no dropout, so the log-probabilities are those that an engine computes.
-        source = load_model(folder).eval()
+        source = load_model(folder, text).eval()
         self.lora = lora
         if lora is not None:
             add_adapter(source, lora)
@@ -227,17 +234,22 @@ class Policy:
 
     @contextmanager
     def eager(self) -> Iterator[None]:
-        """Computes attention as transformers' plain one, which does not know packs."""
+        """Computes `logits` with transformers' plain attention, which does not know packs.
+
+        Those of a text model are computed by its multimodal model.
+        """
         ours = self.model.config._attn_implementation
         self.model.set_attn_implementation("eager")
+        self._around = around(self.whole, self.model) if self.whole else None
         try:
             yield
         finally:
+            self._around = None
             self.model.set_attn_implementation(ours)
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Returns transformers' own logits of one sequence: [tokens, vocabulary]."""
-        return self.model(input_ids=tokens[None], use_cache=False).logits[0]
+        """Returns transformers' own logits of one sequence: [tokens, vocabulary]. It is called within `eager`."""
+        return (self._around or self.model)(input_ids=tokens[None], use_cache=False).logits[0]
 
     def idle(self, *, backward: bool) -> None:
         raise NotImplementedError("a group of one rank has no packs of other ranks")
@@ -270,12 +282,16 @@ class Policy:
         if self.lora is None:
             yield from self.model_chunks()
         else:
-            yield {peft_name(name): tensor for name, tensor in self.adapter().items()}
+            yield {self.name_in_adapter(name): tensor for name, tensor in self.adapter().items()}
+
+    def name_in_adapter(self, name: str) -> str:
+        """Returns the name that a parameter of the adapter has in its file: a part of the model that engines have."""
+        return peft_name(name if self.place is None else self.place.in_whole(name))
 
     def read_adapter(self, file: Path) -> None:
         """Takes the adapter of a checkpoint."""
         weights = self._views(self.master)
-        for name, tensor in adapter_tensors(file, weights):
+        for name, tensor in adapter_tensors(file, weights, self.name_in_adapter):
             weights[name].copy_(tensor)
         self.refresh()
 
@@ -295,14 +311,12 @@ def layers_of(model: nn.Module) -> nn.ModuleList:
     return next(each for each in model.base_model.children() if isinstance(each, nn.ModuleList))
 
 
-def load_model(folder: Path) -> PreTrainedModel:
+def load_model(folder: Path, text: TextModel) -> PreTrainedModel:
     try:
-        return AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation=register())
+        return AutoModelForCausalLM.from_pretrained(
+            folder, config=text.config, key_mapping=text.key_mapping, dtype="auto", attn_implementation=register()
+        )
     except (SafetensorError, RuntimeError, ValueError, OSError, ImportError, AttributeError) as error:
         if is_out_of_memory(error):
             raise
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        # Version 0 of a run has links to the base model's files.
-        model = (folder / "config.json").resolve().parent
-        what = f"model {model} cannot be loaded ({first}): its files are cut short, or not of its configuration"
-        raise GpuWorkerError("BadModel", f"{what}; download it again or choose another model") from error
+        raise cannot_be_loaded(folder, error) from error

@@ -3,6 +3,7 @@
 Every model is checked when a run begins, in float32: packed sequences against the same sequences alone, and these
 against transformers' own eager attention. A model fails if it keeps a state across tokens, or if its attention has a
 part that the trainer's lacks. The packed sequences are computed in one pack, and in several with a common prefix.
+The text model of a multimodal one is compared with the multimodal model on text.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from .errors import Cancelled, GpuWorkerError
+from .multimodal import media_tokens, needs_towers
 from .pack import Chain, chain, make_packs
 from .policy import Policy
 from .prefix import Prefixes
@@ -31,7 +33,8 @@ def check_model(policy: Policy, folder: Path) -> dict[str, float]:
     except (TypeError, ValueError, RuntimeError, AttributeError, AssertionError, KeyError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise _refused(policy, folder, f"its forward pass fails in this trainer ({error})") from error
+        why = needs_towers(policy.whole, error) or f"its forward pass fails in this trainer ({error})"
+        raise _refused(policy, folder, why) from error
     if not np.isfinite(sum(found.values())):
         raise _refused(policy, folder, "its log-probabilities are not finite: its weights are damaged")
     if why := fault_in(found, TOLERANCE):
@@ -73,11 +76,13 @@ def _refused(policy: Policy, folder: Path, why: str) -> GpuWorkerError:
 
 def sequences_of(policy: Policy) -> list[np.ndarray]:
     """Returns branches off one prefix, a branch off a branch, a separate sequence, and one with a late branch."""
-    vocab_size = policy.model.config.get_text_config().vocab_size
+    config = policy.model.config.get_text_config()
+    media = list(media_tokens(policy.whole or config))
     draw = np.random.default_rng(0)
 
     def tokens(count: int) -> np.ndarray:
-        return draw.integers(0, vocab_size, count)
+        drawn = draw.integers(0, config.vocab_size, count)
+        return np.where(np.isin(drawn, media), 0, drawn)
 
     prefix, branch, long = tokens(PREFIX), tokens(BRANCH), tokens(LONG)
     made = [[prefix, branch], [prefix, branch, tokens(BRANCH)], [prefix, tokens(BRANCH)], [tokens(BRANCH)]]

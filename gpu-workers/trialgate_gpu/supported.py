@@ -10,13 +10,13 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig
 
 from .errors import GpuWorkerError
 from .logit_shape import LogitShape
+from .multimodal import is_multimodal, towers_of, what_it_is
 from .recurrent import carries_state
 
 ATTENTION_LAYERS = ("full_attention", "sliding_attention", "attention")
 STATE_LAYERS = ("linear_attention", "conv", "hybrid", "hybrid_sliding")
 # Layers in which no token sees another.
 OTHER_LAYERS = ("mlp", "moe")
-TOWERS = ("vision_config", "audio_config")
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
@@ -47,16 +47,20 @@ def _why_of_files(config: PretrainedConfig) -> str | None:
 
 
 def _why_of_towers(config: PretrainedConfig) -> str | None:
-    if towers := [name for name in TOWERS if getattr(config, name, None) is not None]:
-        return f"it is multimodal (`{'`, `'.join(towers)}`), and the trainer trains models of text alone"
+    """Finds a multimodal model of whose text model there is no class. `multimodal.py` finds other reasons."""
+    if towers_of(config) and not is_multimodal(config):
+        return f"{what_it_is(config)}, and its text model has no configuration of its own"
+    if is_multimodal(config) and type(config.get_text_config()) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return f"{what_it_is(config)}, and transformers has no class for its text model alone"
     return None
 
 
 def _why_of_class(config: PretrainedConfig) -> str | None:
     """Finds models that keep a state and whose configuration does not say which layers do."""
-    known = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    text = config.get_text_config()
+    known = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(text), None)
     is_stateful = getattr(known, "_is_stateful", False)
-    if is_stateful and not getattr(config.get_text_config(), "layer_types", None):
+    if is_stateful and not getattr(text, "layer_types", None):
         return "its layers keep a state that sequences in one pack would share (its configuration has no `layer_types`)"
     return None
 

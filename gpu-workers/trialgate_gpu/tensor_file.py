@@ -13,6 +13,10 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
+from .errors import GpuWorkerError
+
+WHOLE = "model.safetensors"
+INDEX = f"{WHOLE}.index.json"
 PIECE_BYTES = 16 * 1024 * 1024
 Tensors = dict[str, tuple[str, tuple[int, ...], np.ndarray]]
 DTYPES = {
@@ -33,10 +37,29 @@ def as_written(tensor: torch.Tensor) -> tuple[str, tuple[int, ...], np.ndarray]:
     return DTYPES[tensor.dtype], tuple(tensor.shape), flat.view(torch.uint8).numpy()
 
 
+def tensor_files(folder: Path) -> list[Path]:
+    """Returns the files of a model folder's tensors, by transformers' rule.
+
+    It leaves out files that have the same weights again, in a form of the maker's own. Raises `BadModel` where vLLM
+    would read other files, or where files are missing.
+    """
+    index = folder / INDEX
+    named = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else []
+    if (folder / WHOLE).exists():
+        if others := [name for name in named if name != WHOLE]:
+            what = f"model folder {folder} has {WHOLE}, and {INDEX} that names {others[0]}"
+            raise GpuWorkerError("BadModel", f"{what}: engines would read other weights; remove one of the two")
+        return [folder / WHOLE]
+    if lost := [name for name in named if not (folder / name).exists()]:
+        what = f"model folder {folder} lacks {lost[0]}, which {INDEX} names"
+        raise GpuWorkerError("BadModel", f"{what}; download it again or choose another model")
+    return [folder / name for name in named] or sorted(folder.glob("*.safetensors"))
+
+
 def stored_tensors(folder: Path) -> dict[str, Path]:
     """Returns the file of each tensor that a model folder holds."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in tensor_files(folder):
         with safe_open(path, "pt") as file:
             found |= dict.fromkeys(file.keys(), path)
     return found
@@ -47,9 +70,15 @@ def read_tensor(path: Path, name: str) -> torch.Tensor:
         return file.get_tensor(name)
 
 
-def tensor_shape(path: Path, name: str) -> list[int]:
-    with safe_open(path, "pt") as file:
-        return file.get_slice(name).get_shape()
+def stored_bytes(folder: Path) -> dict[str, int]:
+    """Returns the size of each tensor that a model folder holds."""
+    found: dict[str, int] = {}
+    for path in tensor_files(folder):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        header.pop("__metadata__", None)
+        found |= {name: each["data_offsets"][1] - each["data_offsets"][0] for name, each in header.items()}
+    return found
 
 
 def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str], check: Callable[[], None]) -> str:

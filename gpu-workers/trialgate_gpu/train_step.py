@@ -162,7 +162,7 @@ class Trainer:
         state = self.state_of(parent_folder, parent, progress)
         if self.world.rank == 0 and settings.keep_trainer_state == "newest":
             prune_states(home, request["run_id"], parent_folder)
-        with draft_folder(folder, state_bytes(state.policy), self.world) as draft:
+        with draft_folder(folder, state_bytes(state.policy, parent_folder), self.world) as draft:
             try:
                 metrics = self._update(state, request, settings, parent, key, progress)
                 progress.show("canary")

@@ -21,6 +21,8 @@ import torch
 from safetensors import safe_open
 from torch.distributed import PrefixStore, ProcessGroupGloo, Store, TCPStore
 
+from .tensor_file import tensor_files
+
 # The longest time that one side waits for the other, for a tensor or to join.
 PATIENCE = timedelta(seconds=60)
 POLL_SECONDS = 0.02
@@ -64,7 +66,7 @@ def _here(rank: int) -> str:
 
 
 def weight_files(checkpoint: str) -> list[Path]:
-    return sorted(Path(checkpoint).glob("*.safetensors"))
+    return tensor_files(Path(checkpoint))
 
 
 def tensors_of(files: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -11,9 +11,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ..lora import Lora
+from ..multimodal import read_text_model
 from ..optimizer import FlatAdamW
 from ..policy import Policy, layers_of
 from .fit import LEAST_TOKENS, Ranks, main_memory_room, require_room, total_main_memory, without_memory
@@ -74,7 +75,7 @@ class Placement:
 
     def policy(self, folder: Path, lora: Lora | None = None) -> Policy:
         """Loads the model of `folder` and adds the adapter. Raises `DoesNotFit` when the memory is too small for it."""
-        shapes = without_memory(AutoConfig.from_pretrained(folder), lora)
+        shapes = without_memory(read_text_model(folder).config, lora)
         require_room(shapes, self.ranks(min(LEAST_TOKENS, self.pack_tokens)), self.world, main_memory_room())
         if self.is_sharded:
             policy: Policy = ShardedPolicy(folder, self.device, self.world, self.dtype, offload=self.offload, lora=lora)

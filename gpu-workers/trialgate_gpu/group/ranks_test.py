@@ -16,7 +16,7 @@ from conftest import make_tiny_model, row, two_groups
 
 from ..checkpoint import load_state
 from ..errors import Cancelled, GpuWorkerError
-from ..families_test import TRAINED
+from ..families_test import TRAINED, make_multimodal
 from ..families_test import make as make_family
 from ..load_base import load_base
 from ..manifest import read_manifest
@@ -140,6 +140,8 @@ def weights_of(checkpoint):
         ("a pack for each rank", "tied"),
         ("a pack for each rank", "experts"),
         ("an engine's experts", "experts"),
+        ("a pack for each rank", "multimodal"),
+        ("an adapter", "multimodal"),
         ("a prompt that several packs share", "untied"),
         ("several updates", "tied"),
         ("one sample a rank", "untied"),
@@ -152,6 +154,8 @@ def test_two_ranks_make_the_weights_of_one_process(make_run, two_ranks, tmp_path
     alone, group = make_run("alone"), make_run("group")
     if model == "experts":
         folder = make_family(tmp_path / "model", "qwen3_moe", TRAINED["qwen3_moe"], torch.bfloat16)
+    elif model == "multimodal":
+        make_multimodal(folder := tmp_path / "model", "mistral3")
     else:
         # Two ranks cannot halve this vocabulary.
         folder = make_tiny_model(tmp_path / "model", vocab_size=65, tied=model == "tied")

@@ -23,12 +23,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 from transformers.core_model_loading import revert_weight_conversion
 
 from ..attention import make_plan, register
 from ..head import HeadGradient, Slopes, backward_through_head, token_logprobs
 from ..lora import Lora, adapter_tensors, add_adapter, without_adapter
+from ..multimodal import read_text_model, set_conversions
 from ..pack import Pack, untrained_pack
 from ..policy import Policy, layers_of
 from ..prefix import Prefixes, PrefixStates
@@ -69,15 +70,18 @@ class ShardedPolicy(Policy):
         offload: bool = False,
         lora: Lora | None = None,
     ) -> None:
-        config = AutoConfig.from_pretrained(folder)
-        require_supported(config, folder)
+        text = read_text_model(folder)
+        config, self.whole, self.place = text.config, text.whole, text.place
+        require_supported(self.whole or config, folder)
         self.device, self.world, self.dtype, self.lora = device, world, dtype, lora
         self.check: Callable[[], None] = lambda: None
         self.head_dtype = "model"
-        source = world.together(lambda: weight_source(folder, config, lora) if world.rank == 0 else None)
+        source = world.together(lambda: weight_source(folder, text, lora) if world.rank == 0 else None)
         with torch.device("meta"):
             self.model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=register())
         self.model.eval()
+        if text.key_mapping:
+            set_conversions(self.model, folder, text.key_mapping)
         if lora is not None:
             add_adapter(self.model, lora)
             for each in self.model.parameters():
@@ -243,7 +247,7 @@ class ShardedPolicy(Policy):
         return states
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.core(lambda: self.model(input_ids=tokens[None], use_cache=False).logits[0])
+        return self.core(lambda: super(ShardedPolicy, self).logits(tokens))
 
     def idle(self, *, backward: bool) -> None:
         """Takes part in another rank's pack without a token of its own: a pass over one token, whose gradient is 0."""
@@ -261,7 +265,7 @@ class ShardedPolicy(Policy):
         return {name: each.detach().to(self.dtype).full_tensor() for name, each in self.parameters.items()}
 
     def read_adapter(self, file: Path) -> None:
-        for name, tensor in adapter_tensors(file, self.parameters):
+        for name, tensor in adapter_tensors(file, self.parameters, self.name_in_adapter):
             whole, placements = tensor.to(self.device, torch.float32), self.parameters[name].placements
             self.master[name].copy_(distribute_tensor(whole, self.mesh, placements).to_local())
 

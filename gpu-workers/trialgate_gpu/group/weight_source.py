@@ -8,7 +8,6 @@ it divides a tensor of the files, or they are quantized or no safetensors.
 from __future__ import annotations
 
 import copy
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from typing import Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import (
     WeightConverter,
@@ -32,8 +31,9 @@ from transformers.core_model_loading import (
 from ..attention import register
 from ..errors import GpuWorkerError
 from ..lora import ADAPTER_PARTS, Lora, add_adapter
+from ..multimodal import TextModel
 from ..policy import load_model
-from ..tensor_file import DTYPES
+from ..tensor_file import DTYPES, tensor_files
 from .fit import main_memory_room
 
 # Numbers that a cast turns into each other. A quantized tensor needs more.
@@ -51,8 +51,8 @@ class WeightSource(Protocol):
 
 
 class _Loaded:
-    def __init__(self, folder: Path, lora: Lora | None) -> None:
-        model = load_model(folder).eval()
+    def __init__(self, folder: Path, text: TextModel, lora: Lora | None) -> None:
+        model = load_model(folder, text).eval()
         if lora is not None:
             add_adapter(model, lora)
         self.buffers = dict(model.named_buffers())
@@ -149,20 +149,21 @@ def _dtype_of(model: PreTrainedModel, name: str, tensor: torch.Tensor) -> torch.
     return plan[dtypes[found.lastgroup]] if found else tensor.dtype
 
 
-def weight_source(folder: Path, config: PreTrainedConfig, lora: Lora | None) -> WeightSource:
+def weight_source(folder: Path, text: TextModel, lora: Lora | None) -> WeightSource:
     """Raises `BadModel` when the files cannot be read."""
+    config = text.config
     with _weights_on_meta():
         model = AutoModelForCausalLM.from_config(config, dtype=config.dtype, attn_implementation=register())
     try:
         stored = _stored_tensors(folder)
-        recipes = _recipes(model, stored)
+        recipes = _recipes(model, stored, text.key_mapping)
         if all(_can_be_made(model, name, recipes.get(name), stored) for name, _ in model.named_parameters()):
             return _Files(model.eval(), stored, recipes, lora)
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError):
         # transformers says what is wrong with the files.
         pass
     _require_room(folder, model)
-    return _Loaded(folder, lora)
+    return _Loaded(folder, text, lora)
 
 
 def _require_room(folder: Path, model: PreTrainedModel) -> None:
@@ -177,14 +178,7 @@ def _require_room(folder: Path, model: PreTrainedModel) -> None:
 
 def _stored_tensors(folder: Path) -> dict[str, _Stored]:
     """Returns the tensors that transformers would load. Others in the folder are not part of the model."""
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.exists():
-        return _tensors_of(whole)
-    if not index.exists():
-        return {}
-    weight_map = json.loads(index.read_text())["weight_map"]
-    found = {file: _tensors_of(folder / file) for file in sorted(set(weight_map.values()))}
-    return {name: found[file][name] for name, file in weight_map.items()}
+    return {name: each for path in tensor_files(folder) for name, each in _tensors_of(path).items()}
 
 
 def _tensors_of(path: Path) -> dict[str, _Stored]:
@@ -193,10 +187,12 @@ def _tensors_of(path: Path) -> dict[str, _Stored]:
         return {name: _Stored(path, part.get_shape(), part.get_dtype()) for name, part in parts.items()}
 
 
-def _recipes(model: PreTrainedModel, stored: dict[str, _Stored]) -> dict[str, _Recipe]:
+def _recipes(
+    model: PreTrainedModel, stored: dict[str, _Stored], key_mapping: dict[str, str] | None
+) -> dict[str, _Recipe]:
     """Returns how transformers makes each weight and buffer of `model` (`convert_and_load_state_dict_in_model`)."""
     of_model = model.state_dict()
-    transforms = get_model_conversion_mapping(model)
+    transforms = get_model_conversion_mapping(model, key_mapping)
     renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
     converters = [each for each in transforms if isinstance(each, WeightConverter)]
     of_pattern = {pattern: each for each in converters for pattern in each.source_patterns}

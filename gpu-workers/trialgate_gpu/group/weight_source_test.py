@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig
 
 from conftest import make_tiny_model
 
 from ..errors import GpuWorkerError
 from ..families_test import MIXTURES, TRAINED, make
 from ..lora import Lora
+from ..multimodal import read_text_model
 from . import weight_source as module
 from .weight_source import weight_source
 
@@ -28,8 +28,8 @@ def made(tmp_path_factory):
 
 
 def both(folder, lora=None):
-    read = weight_source(folder, AutoConfig.from_pretrained(folder), lora)
-    return read, module._Loaded(folder, lora)
+    read = weight_source(folder, read_text_model(folder), lora)
+    return read, module._Loaded(folder, read_text_model(folder), lora)
 
 
 def assert_equal(read, loaded):
@@ -94,7 +94,7 @@ def test_of_a_mixture_the_tensors_of_one_weight_are_in_memory_at_a_time_and_each
     tmp_path, monkeypatch, name
 ):
     folder = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)
-    read = weight_source(folder, AutoConfig.from_pretrained(folder), None)
+    read = weight_source(folder, read_text_model(folder), None)
     watched = Watched()
     monkeypatch.setattr(module, "safe_open", watched.open)
     most = 0
@@ -181,10 +181,10 @@ def test_a_model_that_must_be_read_whole_and_is_larger_than_the_main_memory_is_r
     size = 4 * sum(each.numel() for each in load_file(folder / "model.safetensors").values())
     monkeypatch.setattr(module, "main_memory_room", lambda: size - 1)
     with pytest.raises(GpuWorkerError, match=f"It has {size / 2**30:.1f} GiB, and the main memory has") as refused:
-        weight_source(folder, AutoConfig.from_pretrained(folder), None)
+        weight_source(folder, read_text_model(folder), None)
     assert refused.value.kind == "DoesNotFit"
     monkeypatch.setattr(module, "main_memory_room", lambda: size)
-    assert isinstance(weight_source(folder, AutoConfig.from_pretrained(folder), None), module._Loaded)
+    assert isinstance(weight_source(folder, read_text_model(folder), None), module._Loaded)
 
 
 def test_weights_that_transformers_keeps_in_float32_stay_in_it(tmp_path):
@@ -202,5 +202,5 @@ def test_a_mixture_whose_files_lack_an_expert_is_refused_with_its_weights(tmp_pa
     del weights["model.layers.1.mlp.experts.2.up_proj.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(GpuWorkerError, match=r"cannot be loaded .*cut short") as caught:
-        weight_source(folder, AutoConfig.from_pretrained(folder), None)
+        weight_source(folder, read_text_model(folder), None)
     assert caught.value.kind == "BadModel"
