@@ -39,7 +39,7 @@ export async function forkRun(
     );
   const base = await readRun(db, from.runId);
   const config = resolvePaths(parseRunConfig(mergeSettings(base, changes), 'the fork'));
-  if (isSent) requireKnownReach(config, { base });
+  if (isSent) requireKnownReach(config, { base: resolvePaths(base) });
   await checkLoggers(config.loggers);
   await checkRun(config, null);
   const engines = await enginesOf(db, config);

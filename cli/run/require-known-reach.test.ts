@@ -12,7 +12,7 @@ import { FREE, requireKnownReach, type Known } from './require-known-reach.ts';
 const RUN = { model: 'org/model', tasks: ['tasks/train'], iterations: 1 };
 const configOf = (settings: object) => resolvePaths(parseRunConfig({ ...RUN, ...settings }));
 const reach = (settings: object, known: Partial<Known> = {}) =>
-  requireKnownReach(configOf(settings), { base: null, model: RUN.model, ...known });
+  requireKnownReach(configOf(settings), { base: null, model: RUN.model, isConfined: true, ...known });
 const inline = (more: object) => ({ agents: [{ command: ['true'], ...more }] });
 const rows = (more: object) => ({ tasks: [{ rows: 'openai/gsm8k', ...more }], reward: 'exact_match' });
 
@@ -105,13 +105,22 @@ test('a sent run file may name bundled agents, tasks and rewards, the deployment
     expect(() => reach(settings)).not.toThrow();
 });
 
-test('a task is where its folder really is, whatever link leads there', async () => {
+test('a link to the bundled tasks is refused, because it may lead elsewhere when the run reads it', async () => {
   await using place = await temporaryHome();
-  const [bundled, elsewhere] = [join(place.home, 'bundled'), join(place.home, 'elsewhere')];
-  await symlink(join(REPOSITORY, 'tasks/train'), bundled);
-  await symlink(join(REPOSITORY, 'examples'), elsewhere);
-  expect(() => reach({ tasks: [bundled] })).not.toThrow();
-  expect(() => reach({ tasks: [elsewhere] })).toThrow(/^tasks: /);
+  const link = join(place.home, 'bundled');
+  await symlink(join(REPOSITORY, 'tasks/train'), link);
+  expect(() => reach({ tasks: [link] })).toThrow(/^tasks: /);
+  expect(() => reach({ tasks: [link] }, { base: configOf({ tasks: [link] }) })).not.toThrow();
+});
+
+test('an agent that no sandbox confines to the gateway is that of the earlier run, bundled or not', () => {
+  const repair = { agents: ['repair'] };
+  expect(() => reach(repair, { isConfined: false })).toThrow(/^agents: /);
+  for (const open of [{ network: 'host' }, { network: ['example.org'] }, { sandbox: 'container' }]) {
+    const base = configOf({ ...open, agents: ['oneshot'] });
+    expect(() => reach({ ...open, ...repair }, { base })).toThrow(/^agents: /);
+    expect(() => reach({ ...open, agents: ['oneshot'], seed: 7 }, { base })).not.toThrow();
+  }
 });
 
 test('every setting that may be changed freely is a number, a yes or no, or a choice among names', () => {
@@ -123,6 +132,11 @@ test('every setting that may be changed freely is a number, a yes or no, or a ch
   // A reply ends at these texts; an adapter is for the layers of these names.
   expect(new Set(found)).toEqual(new Set(['sampling.stop', 'sampling.stop.default', 'target_modules']));
   for (const name of FREE) expect(properties).toHaveProperty(name);
+  // Each of these was read: a further one must be, before it is here.
+  const { evaluation } = properties;
+  expect(Object.keys((typeof evaluation === 'object' && evaluation.properties) || {})).toEqual([
+    ...['tasks', 'samples', 'before', 'every', 'after'],
+  ]);
 });
 
 /** Returns the places of a schema that take any text or any value. */

@@ -15,7 +15,17 @@ export type Known = {
   base: RunConfig | null;
   /** The model of the deployment's own engine. */
   model?: string | undefined;
+  /** True where sandboxes confine agents, so that any bundled one may be named; else agents are those of the earlier run. */
+  isConfined?: boolean;
 };
+
+/** The settings of `evaluation` beside its tasks. */
+const FREE_OF_EVALUATION: ReadonlySet<string> = new Set([
+  'samples',
+  'before',
+  'every',
+  'after',
+] satisfies (keyof RunConfig['evaluation'])[]);
 
 /** The settings that reach nothing of the machine: numbers and choices of the rollout and the trainer. Any other needs an earlier run that has the same. */
 export const FREE: ReadonlySet<string> = new Set([
@@ -95,16 +105,22 @@ export function requireKnownReach(config: RunConfig, known: Known): void {
 /** A setting, or an entry of one that is a list. */
 type Entry = { field: string; value: unknown; isFree: boolean };
 
-function entriesOf(config: RunConfig, { base, model: own }: Known): Entry[] {
+function entriesOf(config: RunConfig, { base, model: own, isConfined = false }: Known): Entry[] {
   const { model, tasks, evaluation, agents, reward, network, sandbox, verifier_sandbox: verifier, ...more } = config;
   const { engines, teacher, trainer_server: server, loggers, ...others } = more;
+  const { tasks: evaluated, ...ofEvaluation } = evaluation;
   const isFirst = base === null;
+  // A bundled agent that runs commands does in its sandbox what its engine answers, and whoever joins an engine chooses that.
+  const isClosed = isConfined && (network === null || network === 'gateway') && sandbox.kind === 'bubblewrap';
   const entry = (field: string, value: unknown, isFree: boolean): Entry => ({ field, value, isFree });
   return [
     entry('model', model, own !== undefined && model === resolveModel(own)),
     ...tasks.map((each) => entry('tasks', each, isBundledTask(each))),
-    ...evaluation.tasks.map((each) => entry('evaluation.tasks', each, isBundledTask(each))),
-    ...agents.map((each) => entry('agents', each, typeof each === 'string' && !isAgentPath(each))),
+    ...evaluated.map((each) => entry('evaluation.tasks', each, isBundledTask(each))),
+    ...Object.entries(ofEvaluation).map(([field, value]) =>
+      entry(`evaluation.${field}`, value, FREE_OF_EVALUATION.has(field)),
+    ),
+    ...agents.map((each) => entry('agents', each, isClosed && typeof each === 'string' && !isAgentPath(each))),
     ...rewardsOf(reward).map((each) => entry('reward', each, isBundledReward(each))),
     // Without these settings programs reach more than with those that the earlier run may have.
     entry('network', network, network === 'gateway' || (network === null && isFirst)),
@@ -131,12 +147,16 @@ const isBundledReward = (given: RewardFunction): boolean =>
   BUNDLED[given.function]?.network === undefined &&
   isSame(given, rewardFunction.parse({ function: given.function }));
 
-/** True for a folder that is really in that of the bundled tasks, and in none that is hidden. */
+/**
+ * True for a folder of the bundled tasks that is in none that is hidden, by its name and in reality: a link outside may lead elsewhere when the
+ * run reads it.
+ */
 function isBundledTask(source: TaskSource): boolean {
   if (typeof source !== 'string' && !('folder' in source)) return false;
   const path = typeof source === 'string' ? source : source.folder;
-  const within = relative(realOf(join(REPOSITORY, 'tasks')), realOf(path));
-  return within.split('/').every((part) => !part.startsWith('.'));
+  const bundled = join(REPOSITORY, 'tasks');
+  const within = [relative(bundled, path), relative(realOf(bundled), realOf(path))];
+  return within.every((each) => each.split('/').every((part) => !part.startsWith('.')));
 }
 
 const realOf = (path: string): string => (existsSync(path) ? realpathSync(path) : resolve(path));

@@ -29,6 +29,7 @@ test.each([
   } = await temporaryDeployment({
     TRIALGATE_TEMPORAL_ADDRESS: '127.0.0.1:9',
     TRIALGATE_MODEL: 'm',
+    TRIALGATE_UNSANDBOXED: 'false',
   });
   const { signal } = new AbortController();
   const said: string[] = [];
@@ -43,6 +44,19 @@ test.each([
     const sent = startSent(deployment, { file: text, file_name: file }, (line) => said.push(line), signal);
     await expect(sent).rejects.toMatchObject({ ...(refusal as object), message: (refusal as Error).message });
     expect(said).toEqual([]);
+  } finally {
+    await remove();
+  }
+});
+
+test('a sent run file with many agents is refused before one is tried, because nobody can end the check', async () => {
+  const { config: deployment, remove } = await temporaryDeployment({ TRIALGATE_MODEL: 'm' });
+  try {
+    const file = `${RUN}agents: [${'oneshot, '.repeat(50)}]\n`;
+    await expect(startSent(deployment, { file }, () => {}, new AbortController().signal)).rejects.toMatchObject({
+      code: 'bad_input',
+      message: expect.stringMatching(/at most 50 agents and sources of tasks/),
+    });
   } finally {
     await remove();
   }

@@ -1,6 +1,7 @@
 import { basename, extname } from 'node:path';
 import { readRun } from '../../activities/run/read-run.ts';
 import { resolvePaths } from '../../activities/run/resolve-paths.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import type { RunStart, VerbReply } from '../../gateway/http/openapi/run-schemas.ts';
 import type { Deployment } from '../config/schema.ts';
@@ -10,6 +11,9 @@ import { defaultRunName } from './name-run.ts';
 import { parseSettings } from './read-run-file.ts';
 import { livingState } from '../supervisor/state.ts';
 import { requireKnownReach } from './require-known-reach.ts';
+
+/** The gateway checks one sent file after the other, and nobody can end a check. */
+const MOST_TRIED = 50;
 
 /**
  * Starts the run of a run file that was sent to the gateway, as `train` does with a file. Its relative paths are those of a file in the
@@ -24,10 +28,16 @@ export async function startSent(
   signal: AbortSignal,
 ): Promise<VerbReply> {
   const config = resolvePaths(parseRunConfig(parseSettings(file, name), name));
-  const base = as === undefined ? null : await withRunningStore(deployment, (db) => readRun(db, as));
+  if (config.agents.length + config.tasks.length > MOST_TRIED)
+    throw new TrialgateError(
+      'bad_input',
+      `a run file that is sent to the gateway names at most ${MOST_TRIED} agents and sources of tasks, because each is tried before the run starts: name folders that have several tasks, or use "npx trialgate train FILE"`,
+    );
+  const base = as === undefined ? null : resolvePaths(await withRunningStore(deployment, (db) => readRun(db, as)));
   // The gateway is not told all settings of its deployment.
   const { model: running, unsandboxed } = livingState(deployment.home)?.settings ?? {};
-  requireKnownReach(config, { base, model: typeof running === 'string' ? running : deployment.model });
+  const isConfined = !deployment.unsandboxed && unsandboxed !== true;
+  requireKnownReach(config, { base, isConfined, model: typeof running === 'string' ? running : deployment.model });
   const runId = given ?? defaultRunName(as ?? basename(name, extname(name)));
   let message = '';
   const here = { ...deployment, unsandboxed: deployment.unsandboxed || unsandboxed === true };

@@ -90,3 +90,13 @@ test('a run file with a text that PostgreSQL cannot store is refused', () => {
 test('a run file that is not an object is refused', () => {
   expect(() => parseRunConfig([1], 'run.json')).toThrow('run.json is not valid');
 });
+
+test.each([
+  { groups_per_iteration: 1e6 },
+  { group_size: 1e5 },
+  { over_sampling: 1e5 },
+  { evaluation: { samples: 1e5 } },
+  { filter_groups: { max_replaced: 1e6 } },
+])('a run with more groups or trials than a worker can list is refused: %j', (settings) => {
+  expect(fault(settings)).toMatch(/10000/);
+});

@@ -12,6 +12,9 @@ import { teacher, trainerServer, trainerShape } from './trainer-settings.ts';
 
 const seconds = z.number().positive();
 const count = z.int().min(1);
+// A worker holds a list of all groups of an iteration, and one of all trials of a group.
+const MOST_GROUPS = 100_000;
+const MOST_TRIALS = 10_000;
 /** The history of a run's workflow has room for the polls of about five days in one iteration. */
 const MOST_EXTERNAL_SECONDS = 345_600;
 
@@ -44,8 +47,8 @@ export const runConfig = z
     /** The sandbox in which work is verified; absent: one of the agent's kind. */
     verifier_sandbox: sandboxSetting.nullable().default(null),
     iterations: z.int().min(0),
-    groups_per_iteration: count.default(8),
-    group_size: z.int().min(2).default(8),
+    groups_per_iteration: count.max(MOST_GROUPS).default(8),
+    group_size: z.int().min(2).max(MOST_TRIALS).default(8),
     /** The most steps between a step's starting version and the version that sampled the oldest trained token of a sample. 0 is on-policy. */
     max_staleness: z.int().min(0).default(0),
     /** The most groups that run at the same time; absent: as many as `max_staleness` allows. */
@@ -62,10 +65,10 @@ export const runConfig = z
      */
     max_stale_stragglers: z.int().min(0).nullable().default(null),
     /** The trials that are started beyond `group_size`; the first `group_size` to end are used. This favors short trials, and no weight corrects that. */
-    over_sampling: z.int().min(0).default(0),
+    over_sampling: z.int().min(0).max(MOST_TRIALS).default(0),
     /** Dynamic sampling (DAPO, arXiv 2503.14476): groups whose rewards are all equal are replaced, at most `max_replaced` for each batch. */
     filter_groups: z
-      .strictObject({ enable: z.boolean().default(false), max_replaced: z.int().min(0).default(16) })
+      .strictObject({ enable: z.boolean().default(false), max_replaced: z.int().min(0).max(MOST_GROUPS).default(16) })
       .prefault({}),
     /** A task is left out after so many groups in a row without a valid reward. */
     quarantine_after: count.default(2),
@@ -121,7 +124,7 @@ export const runConfig = z
       .strictObject({
         tasks: z.array(taskSource).default([]),
         /** The trials of each task. */
-        samples: count.default(16),
+        samples: count.max(MOST_TRIALS).default(16),
         /** Evaluates before the first iteration. */
         before: z.boolean().default(true),
         /** Evaluates before each iteration whose number is a multiple of this; absent: never. */
